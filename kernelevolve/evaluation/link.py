@@ -1,0 +1,106 @@
+"""The judge's end of a conversation with one runner."""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import Any
+
+import torch
+
+from kernelevolve.evaluation.inside.tensors import ALIGN, Memory, layout
+from kernelevolve.evaluation.trials import Trial, Weights
+from kernelevolve.workers import Channel, ChannelClosedError
+
+
+class LinkError(Exception):
+    """The runner `name` is lost: "closed" or "timeout"."""
+
+    def __init__(self, name: str, reason: str, detail: str) -> None:
+        super().__init__(f"{name}: {detail}")
+        self.name, self.reason, self.detail = name, reason, detail
+
+
+class RunnerError(Exception):
+    """The code in the runner `name` raised; `error` is `inside.runner.describe`'s answer."""
+
+    def __init__(self, name: str, error: dict[str, Any]) -> None:
+        super().__init__(f"{name}: {error.get('kind')}: {error.get('message')}")
+        self.name, self.error = name, error
+
+
+class Link:
+    """One runner: what it was given, and how to ask it."""
+
+    def __init__(self, name: str, fd: int) -> None:
+        self.name = name
+        self.channel = Channel(socket.socket(fileno=fd))
+        self._slots: dict[int, tuple[Any, Memory]] = {}
+
+    def ask(self, op: str, message: dict[str, Any], *, timeout_s: float, memory: Memory | None = None) -> dict[str, Any]:
+        """Send a command and wait for its answer. Raises LinkError or RunnerError."""
+        try:
+            self.channel.send({"op": op, **message}, [memory.fd] if memory else None, timeout_s)
+            answer, fds = self.channel.recv(timeout_s)
+        except TimeoutError as error:
+            raise LinkError(self.name, "timeout", f"no answer to {op!r} within {timeout_s:.3g} s") from error
+        except (ChannelClosedError, RecursionError) as error:
+            raise LinkError(self.name, "closed", str(error)) from error
+        for fd in fds:
+            os.close(fd)
+        if not isinstance(answer, dict):
+            raise LinkError(self.name, "closed", f"answered {type(answer).__name__}; expected an object")
+        if "error" in answer:
+            raise RunnerError(self.name, answer["error"] if isinstance(answer["error"], dict) else {})
+        return answer
+
+    def construct(self, weights: Weights, *, timeout_s: float) -> list[str]:
+        """Build the model there with the same arguments, seed and state; names of state that found no place."""
+        state = list(weights.state.values())
+        specs, size = layout([*weights.init_leaves, *state])
+        memory = Memory.create(size)
+        memory.write([*weights.init_leaves, *state], specs)
+        k = len(weights.init_leaves)
+        try:
+            answer = self.ask("construct", {
+                "seed": weights.seed, "init": weights.init, "specs": specs[:k], "state": list(weights.state),
+                "state_specs": specs[k:], "size": size,
+            }, timeout_s=timeout_s, memory=memory)
+        finally:
+            memory.close()
+        return [str(name) for name in answer.get("left_out", [])]
+
+    def give(self, slot: int, args: Any, leaves: list[torch.Tensor], *, timeout_s: float) -> Memory:
+        """Put arguments into a slot. Same layout as before: new values at the same addresses, and nothing is sent."""
+        specs, size = layout(leaves)
+        shape = [args, specs]
+        if slot in self._slots and self._slots[slot][0] == shape:
+            memory = self._slots[slot][1]
+            memory.write(leaves, specs)
+            return memory
+        memory = Memory.create(size)
+        memory.write(leaves, specs)
+        if slot in self._slots:
+            self._slots.pop(slot)[1].close()
+        self._slots[slot] = (shape, memory)
+        self.ask("inputs", {"slot": slot, "args": args, "specs": specs, "size": size}, timeout_s=timeout_s, memory=memory)
+        return memory
+
+    def call(self, slot: int, trial: Trial, *, timeout_s: float) -> tuple[dict[str, Any], Memory]:
+        """Call the model on a slot; its answer and the memory with its output, poisoned with 0xAB before."""
+        sizes = [t.numel() * t.element_size() for t in trial.reference]
+        memory = Memory.create(sum(-(-size // ALIGN) * ALIGN for size in sizes) + ALIGN)
+        memory.bytes.fill_(0xAB)
+        try:
+            answer = self.ask("call", {"slot": slot, "seed": trial.seed, "size": memory.size, "expected": sizes},
+                              timeout_s=timeout_s, memory=memory)
+        finally:
+            memory.close()
+        return answer, memory
+
+    def close(self) -> None:
+        """Drop the channel and every slot."""
+        self.channel.close()
+        for _, memory in self._slots.values():
+            memory.close()
+        self._slots.clear()

@@ -1,0 +1,142 @@
+"""What "correct" means: three rule sets, recorded with every result.
+
+Every rule looks at one output leaf of one trial and answers a `records.LeafError`. Integer and boolean
+leaves are exact under every rule: an element is right when it equals the PyTorch reference's or the float64
+truth's (where those two differ, rounding decided, and either decision is honest).
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+
+import torch
+
+from kernelevolve.errors import UnknownNameError
+from kernelevolve.records import LeafError
+
+FLOOR_ULPS = {"float64": 8.0, "float32": 8.0, "float16": 2.0, "bfloat16": 2.0}
+"""Floor of `strict`'s relative error, in units of the dtype's machine epsilon.
+
+Eight in the wide types: an elementary function of 4 ulp (a fast exp) followed by a product and a division adds
+up to that, and so does a plain running sum of 4096 squares under a root, whose relative error is about
+0.4 u sqrt(n / 3) / 2 (Higham, Accuracy and Stability of Numerical Algorithms, section 4.2, with u the unit
+roundoff and rounding errors that do not conspire). Two in the narrow types, where a kernel is expected
+to compute wide and to round once (0.5 ulp). An emulated product that drops the second-order terms (bf16x3: 4.4e-6 on
+zero-mean inputs where fp32 has 1.1e-6) stays above both the floor and twice the reference.
+"""
+
+ELEMENT_FACTOR = 4.0
+"""An element may be off by this many norm floors of the leaf's largest value: few elements, larger than the mean."""
+
+
+class RuleSet(ABC):
+    """One meaning of correct."""
+
+    name: str
+
+    def judge(self, output: torch.Tensor, *, truth: torch.Tensor, reference: torch.Tensor, leaf: int, trial: str,
+              scale: float = 1.0) -> LeafError:
+        """Judge one leaf.
+
+        Args:
+            output: The candidate's; any shape, dtype equal to the reference's.
+            truth: The float64 (or exact) result, same shape.
+            reference: The PyTorch reference's own result, same shape and dtype as `output`.
+            leaf: Number of the leaf.
+            trial: Name of the trial.
+            scale: The problem's TOLERANCE: multiplies the rule's limits.
+        """
+        if not (output.is_floating_point() or output.is_complex()):
+            wrong = int(((output != reference) & (output != truth.to(output.dtype))).sum())
+            off = int((reference != truth.to(reference.dtype)).sum())
+            return LeafError(leaf, trial, float(wrong), float(off), 0.0, float(wrong), wrong == 0)
+        return self.judge_float(output, truth, reference, leaf, trial, scale)
+
+    @abstractmethod
+    def judge_float(self, output: torch.Tensor, truth: torch.Tensor, reference: torch.Tensor, leaf: int, trial: str,
+                    scale: float) -> LeafError:
+        """`judge` for a floating-point leaf."""
+
+
+class Strict(RuleSet):
+    """Error against float64 at most twice the PyTorch reference's own, in norm and in the worst element."""
+
+    name = "strict"
+
+    def judge_float(self, output: torch.Tensor, truth: torch.Tensor, reference: torch.Tensor, leaf: int, trial: str,
+                    scale: float) -> LeafError:
+        """Relative error in the 2-norm, and the largest absolute difference, each against its own limit."""
+        wide = torch.complex128 if output.is_complex() else torch.float64
+        got, own, true = output.to(wide), reference.to(wide), truth.to(wide)
+        if not _same_nonfinite(got, own):
+            return LeafError(leaf, trial, math.inf, 0.0, 0.0, math.inf, False)
+        finite = torch.isfinite(own) & torch.isfinite(true)
+        if not bool(finite.all()):
+            got, own, true = got[finite], own[finite], true[finite]
+        norm = float(true.norm()) if true.numel() else 0.0
+        unit = norm if norm > 0 else 1.0
+        difference = got - true
+        error, own_error = float(difference.norm()) / unit, float((own - true).norm()) / unit
+        worst = float(difference.abs().max()) if true.numel() else 0.0
+        own_worst = float((own - true).abs().max()) if true.numel() else 0.0
+        largest = float(true.abs().max()) if true.numel() else 0.0
+        floor = FLOOR_ULPS.get(_name(output), 8.0) * torch.finfo(output.dtype).eps
+        limit = scale * max(2 * own_error, floor if norm > 0 else 0.0)
+        # Below the smallest normal number, relative precision ends.
+        limit_worst = scale * max(2 * own_worst, ELEMENT_FACTOR * floor * largest, torch.finfo(output.dtype).tiny)
+        passed = (error <= limit or worst <= torch.finfo(output.dtype).tiny) and worst <= limit_worst
+        return LeafError(leaf, trial, error, own_error, limit, worst, passed)
+
+
+class AllClose(RuleSet):
+    """`torch.allclose` against the reference itself, with atol = rtol, as KernelBench's evaluator does."""
+
+    def __init__(self, name: str, limits: dict[str, float], default: float) -> None:
+        self.name, self._limits, self._default = name, limits, default
+
+    def judge_float(self, output: torch.Tensor, truth: torch.Tensor, reference: torch.Tensor, leaf: int, trial: str,
+                    scale: float) -> LeafError:
+        """`error` is the largest |difference| / (1 + |reference|), which passes up to the tolerance."""
+        limit = scale * self._limits.get(_name(output), self._default)
+        passed = torch.allclose(reference, output, atol=limit, rtol=limit)
+        wide = torch.complex128 if output.is_complex() else torch.float64
+        got, own, true = output.to(wide), reference.to(wide), truth.to(wide)
+        error = float(((got - own).abs() / (1 + own.abs())).max()) if own.numel() else 0.0
+        own_error = float(((own - true).abs() / (1 + true.abs())).max()) if own.numel() else 0.0
+        worst = float((got - own).abs().max()) if own.numel() else 0.0
+        return LeafError(leaf, trial, _plain(error), _plain(own_error), limit, _plain(worst), passed)
+
+
+RULES: dict[str, RuleSet] = {
+    rule.name: rule
+    for rule in (
+        Strict(),
+        AllClose("kernelbench-v0.1", {}, 1e-2),
+        AllClose("kernelbench-main", {"float16": 1e-2, "bfloat16": 1e-2}, 1e-4),
+    )
+}
+
+
+def get(name: str) -> RuleSet:
+    """The rule set called `name`. Raises UnknownNameError."""
+    if name not in RULES:
+        raise UnknownNameError("rule set", name, list(RULES))
+    return RULES[name]
+
+
+def _same_nonfinite(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether NaN and infinities stand in the same places, infinities with the same sign."""
+    if not bool(torch.equal(torch.isnan(a), torch.isnan(b))):
+        return False
+    infinite = torch.isinf(b)
+    return bool(torch.equal(torch.isinf(a), infinite)) and bool(torch.equal(a[infinite], b[infinite]))
+
+
+def _name(tensor: torch.Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def _plain(value: float) -> float:
+    """NaN would poison a maximum over trials; an unordered error is an infinite one."""
+    return math.inf if math.isnan(value) else value

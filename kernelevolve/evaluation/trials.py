@@ -1,0 +1,236 @@
+"""Trials: fresh inputs, what the PyTorch reference makes of them, and the float64 truth. The judge's own.
+
+Input distributions are derived from the problem's `get_inputs`, so that a kernel which is right only on
+positive or well-scaled numbers shows. Only floating-point inputs are changed; integers, booleans, sorted tensors
+(boundaries, keys) and tensors with infinities (masks) stay as `get_inputs` makes them.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import logging
+import random
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+
+from kernelevolve.errors import ProblemError, UnknownNameError
+from kernelevolve.evaluation.inside.tensors import flatten, layout, unflatten
+from kernelevolve.languages.base import import_file
+
+log = logging.getLogger(__name__)
+
+GIVEN = "as given"
+
+
+def _sparse(x: torch.Tensor) -> torch.Tensor:
+    """Nine tenths zeros, and one in a thousand thirty times too large."""
+    chance = torch.rand(x.shape)
+    return torch.where(chance < 0.9, torch.zeros_like(x), torch.where(chance > 0.999, 30 * x, x))
+
+
+DISTRIBUTIONS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "zero mean": lambda x: x - x.mean(),
+    "large": lambda x: x * 100,
+    "small": lambda x: x * 1e-3,
+    "sparse": _sparse,
+}
+
+
+@dataclasses.dataclass
+class Weights:
+    """A constructed reference model, its float64 twin, and what is needed to build its like elsewhere."""
+
+    seed: int
+    init: Any
+    """Skeleton of the constructor's arguments."""
+    init_leaves: list[torch.Tensor]
+    model: Any
+    twin: Any
+    state: dict[str, torch.Tensor]
+    """What is loaded into the candidate after construction, as a checkpoint would be."""
+
+
+@dataclasses.dataclass
+class Trial:
+    """One set of inputs with the reference's output and the truth."""
+
+    name: str
+    seed: int
+    weights: Weights
+    args: Any
+    """Skeleton of the argument list."""
+    leaves: list[torch.Tensor]
+    """Tensor arguments, as they must still be after a call."""
+    specs: list[dict[str, Any]]
+    size: int
+    """Bytes of shared memory that the arguments need."""
+    tree: Any
+    """Skeleton of the reference's output."""
+    types: list[str]
+    reference: list[torch.Tensor]
+    truth: list[torch.Tensor]
+    """float64 (or exact) leaves, shapes as `reference`."""
+    views: list[bool]
+    """Whether the reference's leaf shares memory with an input."""
+    mutates: bool
+    """Whether the reference itself changes its inputs."""
+    reference_s: float
+
+
+class Factory:
+    """Makes weights and trials from a problem file. Raises ProblemError when that cannot be used."""
+
+    def __init__(self, path: Path, case: str | None) -> None:
+        try:
+            self.module: ModuleType = import_file(path)
+        except Exception as error:
+            raise ProblemError(f"the problem file does not import: {type(error).__name__}: {error}") from error
+        for name in ("Model", "get_inputs"):
+            if not hasattr(self.module, name):
+                raise ProblemError(f"the problem file has no {name}; expected Model, get_inputs and get_init_inputs")
+        self.globals = overrides(self.module, case)
+        for key, value in self.globals.items():
+            setattr(self.module, key, value)
+        self.skipped: dict[str, str] = {}
+        """Distributions that say nothing about this problem, and why."""
+
+    def weights(self, seed: int, *, loaded: bool) -> Weights:
+        """A model constructed under `seed`; `loaded` replaces constant parameters (ones, zeros) by random values."""
+        seed_all(seed)
+        init = list(self.module.get_init_inputs()) if hasattr(self.module, "get_init_inputs") else []
+        leaves: list[torch.Tensor] = []
+        skeleton = flatten(init, leaves)
+        torch.manual_seed(seed)
+        model = self.module.Model(*init)
+        if loaded and isinstance(model, torch.nn.Module):
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    if parameter.is_floating_point() and parameter.numel() and bool((parameter == parameter.flatten()[0]).all()):
+                        parameter.add_(torch.rand_like(parameter) - 0.5)
+        twin = copy.deepcopy(model)
+        if isinstance(twin, torch.nn.Module):
+            twin = twin.double()
+        state = {k: v.detach().clone() for k, v in model.state_dict().items() if isinstance(v, torch.Tensor)} \
+            if isinstance(model, torch.nn.Module) else {}
+        return Weights(seed, skeleton, leaves, model, twin, state)
+
+    def arguments(self, seed: int, distribution: str = GIVEN) -> tuple[Any, list[torch.Tensor]]:
+        """Skeleton and tensors of one argument list."""
+        seed_all(seed)
+        leaves: list[torch.Tensor] = []
+        args = flatten(list(self.module.get_inputs()), leaves)
+        if distribution != GIVEN:
+            change = DISTRIBUTIONS[distribution]
+            made: dict[int, torch.Tensor] = {}
+            for leaf in leaves:
+                if id(leaf) not in made:
+                    made[id(leaf)] = change(leaf) if _changeable(leaf) else leaf
+            leaves = [made[id(leaf)] for leaf in leaves]
+        return args, leaves
+
+    def trial(self, weights: Weights, seed: int, distribution: str = GIVEN, number: int = 0) -> Trial | None:
+        """One trial, or None when the distribution says nothing here (the reason is kept in `skipped`)."""
+        if distribution in self.skipped:
+            return None
+        args, leaves = self.arguments(seed, distribution)
+        if distribution != GIVEN and not any(_changeable(leaf) for leaf in leaves):
+            self.skipped[distribution] = "no floating-point input to change"
+            return None
+        try:
+            trial = self._run(weights, seed, args, leaves, f"{number}: {distribution}")
+        except Exception as error:
+            if distribution == GIVEN:
+                raise ProblemError(f"the reference fails on its own inputs: {type(error).__name__}: {error}") from error
+            self.skipped[distribution] = f"the reference raises {type(error).__name__}"
+            return None
+        reason = _useless(trial)
+        if reason and distribution != GIVEN:
+            self.skipped[distribution] = reason
+            return None
+        return trial
+
+    def _run(self, weights: Weights, seed: int, args: Any, leaves: list[torch.Tensor], name: str) -> Trial:
+        specs, size = layout(leaves)
+        given = _clone(leaves)
+        with torch.no_grad():
+            torch.manual_seed(seed)
+            start = time.perf_counter()
+            output = weights.model(*unflatten(args, given))
+            took = time.perf_counter() - start
+            own: list[torch.Tensor] = []
+            tree = flatten(output, own)
+            own = [t.detach() for t in own]
+            torch.manual_seed(seed)
+            wide = [t.double() if t.is_floating_point() else t.to(torch.complex128) if t.is_complex() else t.clone()
+                    for t in leaves]
+            exact: list[torch.Tensor] = []
+            flatten(weights.twin(*unflatten(args, wide)), exact)
+        truth = [t if i >= len(exact) or exact[i].shape != t.shape else exact[i] for i, t in enumerate(own)]
+        storages = {t.untyped_storage().data_ptr() for t in given if t.numel()}
+        views = [bool(t.numel()) and t.untyped_storage().data_ptr() in storages for t in own]
+        mutates = any(not same_bits(a, b) for a, b in zip(given, leaves, strict=True))
+        return Trial(name, seed, weights, args, leaves, specs, size, tree, [type(t).__name__ for t in own],
+                     [t.clone() if v else t for t, v in zip(own, views, strict=True)], truth, views, mutates, took)
+
+
+def overrides(module: ModuleType, case: str | None) -> dict[str, Any]:
+    """The module globals that `case` of the file's CASES sets; "tuned" when None and the file has it."""
+    cases = getattr(module, "CASES", {})
+    if case is None:
+        return dict(cases.get("tuned", {}))
+    if case not in cases:
+        raise UnknownNameError("case", case, list(cases))
+    return dict(cases[case])
+
+
+def seed_all(seed: int) -> None:
+    """Seed torch, numpy and random: a problem file may use any of them."""
+    torch.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+
+
+def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether two tensors hold the same values, a NaN being equal to a NaN."""
+    if torch.equal(a, b):
+        return True
+    return a.is_floating_point() and a.shape == b.shape and torch.allclose(a, b, rtol=0, atol=0, equal_nan=True)
+
+
+def _clone(leaves: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Copies that share storage among themselves as the originals do, with their strides."""
+    storages: dict[int, torch.UntypedStorage] = {}
+    copies = []
+    for leaf in leaves:
+        storage = leaf.untyped_storage()
+        twin = storages.setdefault(storage.data_ptr(), storage.clone()) if storage.nbytes() else storage
+        copies.append(torch.empty(0, dtype=leaf.dtype).set_(twin, leaf.storage_offset(), leaf.shape, leaf.stride()))
+    return copies
+
+
+def _changeable(leaf: torch.Tensor) -> bool:
+    if not leaf.is_floating_point() or not leaf.numel() or not bool(torch.isfinite(leaf).all()):
+        return False
+    rises = leaf.ndim > 0 and leaf.shape[-1] > 2 and bool((leaf.diff(dim=-1) >= 0).all())
+    return not rises
+
+
+def _useless(trial: Trial) -> str:
+    """Why a derived trial cannot tell right from wrong; empty when it can."""
+    for own, true in zip(trial.reference, trial.truth, strict=True):
+        if not own.is_floating_point():
+            continue
+        if not bool(torch.isfinite(true).all()) or not bool(torch.isfinite(own).all()):
+            return "the reference is not finite there"
+        norm = float(true.double().norm())
+        error = float((own.double() - true.double()).norm())
+        if error > torch.finfo(own.dtype).eps ** 0.5 * norm:
+            return "the reference itself has lost half of its digits there"
+    return ""

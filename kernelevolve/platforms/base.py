@@ -1,0 +1,75 @@
+"""What a platform plug-in knows about a device: whether it is here, its facts, its measured peaks."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from kernelevolve.errors import WorkerError
+
+
+class Platform(ABC):
+    """A device that candidates run on."""
+
+    name: str
+
+    @abstractmethod
+    def available(self) -> tuple[bool, str]:
+        """Whether this machine has it, and the reason when it has not."""
+
+    @abstractmethod
+    def facts(self) -> dict[str, Any]:
+        """Model, sizes, versions and measured peaks, as plain JSON values. Measured once per machine, then cached."""
+
+    @property
+    @abstractmethod
+    def threads(self) -> int:
+        """Host threads that both sides of a timing use."""
+
+    @property
+    @abstractmethod
+    def flush_bytes(self) -> int:
+        """Bytes to overwrite so that nothing of a former call is left in any cache."""
+
+    def environment(self, facts: Mapping[str, Any]) -> dict[str, Any]:
+        """The facts with an id: a hash of all that can change a measurement."""
+        body = json.dumps(dict(facts), sort_keys=True)
+        return {"id": hashlib.sha256(body.encode()).hexdigest()[:12], "platform": self.name, **facts}
+
+    @contextlib.contextmanager
+    def timing_lock(self, timeout_s: float) -> Iterator[float]:
+        """Hold the device for one timing session; yields the seconds waited. Other processes of this user queue.
+
+        Raises WorkerError after `timeout_s`. The lock is the kernel's, so it ends with its holder however that dies.
+        """
+        path = cache_dir() / f"timing-{self.name}.lock"
+        start = time.monotonic()
+        with path.open("a") as file:
+            while True:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() - start > timeout_s:
+                        raise WorkerError(
+                            f"another process has been timing on {self.name} for over {timeout_s:g} s; "
+                            f"see who holds {path} (`lsof {path}`) or raise lock_timeout_s"
+                        ) from None
+                    time.sleep(0.02)
+            yield time.monotonic() - start
+
+
+def cache_dir() -> Path:
+    """The package's folder for what can be made again: $XDG_CACHE_HOME/kernelevolve, else ~/.cache/kernelevolve."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    path = (Path(base) if base else Path.home() / ".cache") / "kernelevolve"
+    path.mkdir(parents=True, exist_ok=True)
+    return path

@@ -1,0 +1,162 @@
+"""This machine's processor: its facts from /proc and /sys, its peaks measured once."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.metadata
+import json
+import logging
+import os
+import platform as host
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from kernelevolve import workers
+from kernelevolve.errors import MissingDependencyError, WorkerError
+from kernelevolve.languages.cpp import compiler, compiler_version
+from kernelevolve.platforms.base import Platform, cache_dir
+
+log = logging.getLogger(__name__)
+
+_ISA = ("avx512f", "avx2", "avx", "asimd", "sve", "sse4_2")
+"""Vector extensions, widest first, as the kernel names them."""
+_LANES = {"avx512f": 16, "avx2": 8, "avx": 8, "asimd": 4, "sve": 4, "sse4_2": 4}
+
+
+class Cpu(Platform):
+    """The host processor."""
+
+    name = "cpu"
+
+    def available(self) -> tuple[bool, str]:
+        """Always here."""
+        return True, ""
+
+    @property
+    def threads(self) -> int:
+        """Physical cores that this process may use."""
+        return physical_cores()
+
+    @property
+    def flush_bytes(self) -> int:
+        """Twice the last-level cache."""
+        return 2 * max(caches().values(), default=32 * 2**20)
+
+    def facts(self) -> dict[str, Any]:
+        """Facts and peaks. Bandwidths in GB/s (1e9 bytes), FLOP rates in GFLOP/s, sizes in bytes."""
+        return {**_static_facts(), **_peaks()}
+
+
+@functools.cache
+def _static_facts() -> dict[str, Any]:
+    info = _cpuinfo()
+    flags = set((info.get("flags") or info.get("Features") or "").split())
+    isa = next((name for name in _ISA if name in flags), "scalar")
+    try:
+        tool = compiler()
+        version = compiler_version(tool)
+    except MissingDependencyError:
+        tool = version = ""
+    size = caches()
+    return {
+        "model": info.get("model name") or host.processor() or host.machine(),
+        "machine": host.machine(),
+        "cores": physical_cores(),
+        "threads": physical_cores(),
+        "l1_bytes": size.get("l1", 0),
+        "l2_bytes": size.get("l2", 0),
+        "l3_bytes": size.get("l3", 0),
+        "cache_line_bytes": 64,
+        "memory_bytes": memory_bytes(),
+        "isa": isa,
+        "isa_flags": sorted(flags & {*_ISA, "fma", "f16c", "avx512bw", "avx512_bf16", "avx512_vnni", "amx_tile"}),
+        "vector_lanes_fp32": _LANES.get(isa, 1),
+        "compiler": tool,
+        "compiler_version": version,
+        "python": host.python_version(),
+        "torch": importlib.metadata.version("torch"),
+        "system": f"{host.system()} {host.release()}",
+    }
+
+
+def _peaks() -> dict[str, float]:
+    facts = _static_facts()
+    if not facts["compiler"]:
+        log.warning("no C++ compiler: this machine's peaks cannot be measured, so no physical bound is known")
+        return {}
+    key = json.dumps([facts["model"], facts["cores"], facts["compiler_version"], facts["l3_bytes"], 1])
+    path = cache_dir() / f"peaks-cpu-{hashlib.sha256(key.encode()).hexdigest()[:12]}.json"
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError):
+        pass  # not measured yet, or a torn file: measure now
+    with Cpu().timing_lock(900.0):
+        try:
+            found: dict[str, float] = workers.call(
+                "kernelevolve.platforms.peaks:measure",
+                {"compiler": facts["compiler"], "threads": facts["cores"], "l1_bytes": facts["l1_bytes"],
+                 "l2_bytes": facts["l2_bytes"], "l3_bytes": facts["l3_bytes"]},
+                timeout_s=120,
+            )
+        except WorkerError as error:
+            log.warning("this machine's peaks could not be measured: %s", error)
+            return {}
+    part = path.with_suffix(f".{os.getpid()}.part")
+    part.write_text(json.dumps(found))
+    part.replace(path)
+    return found
+
+
+def physical_cores() -> int:
+    """Physical cores in this process's affinity mask, each counted once however many threads it runs."""
+    seen = set()
+    for cpu in os.sched_getaffinity(0):
+        try:
+            seen.add(Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list").read_text())
+        except OSError:
+            seen.add(str(cpu))
+    return len(seen)
+
+
+@functools.cache
+def caches() -> dict[str, int]:
+    """Data cache sizes in bytes by level: {"l1": per core, "l2": per core, "l3": shared}."""
+    found: dict[str, int] = {}
+    for index in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
+        try:
+            kind = (index / "type").read_text().strip()
+            level = (index / "level").read_text().strip()
+            text = (index / "size").read_text().strip()
+        except OSError:
+            continue
+        if kind != "Instruction":
+            found[f"l{level}"] = int(text.rstrip("KMG")) * {"K": 2**10, "M": 2**20, "G": 2**30}.get(text[-1], 1)
+    return found or _caches_lscpu()
+
+
+def _caches_lscpu() -> dict[str, int]:
+    try:
+        done = subprocess.run(["lscpu", "-B", "-C=NAME,ONE-SIZE"], capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return {}
+    sizes = {}
+    for name, size in re.findall(r"^(L\d)[du]?\s+(\d+)$", done.stdout, re.MULTILINE):
+        sizes[name.lower()] = int(size)
+    return sizes
+
+
+def memory_bytes() -> int:
+    """Memory of the machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _cpuinfo() -> dict[str, str]:
+    try:
+        text = Path("/proc/cpuinfo").read_text().partition("\n\n")[0]
+    except OSError:
+        return {}
+    pairs = (line.partition(":") for line in text.splitlines())
+    return {key.strip(): value.strip() for key, _, value in pairs}

@@ -1,0 +1,38 @@
+"""The short sections: the title, the best's source, its place on the roofline."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kernelevolve.records import Node
+from kernelevolve.report.headline import best_of, facts_of, name_machine
+from kernelevolve.store.log import StudyLog
+from kernelevolve.views import html
+from kernelevolve.views.html import Html, escape
+from kernelevolve.views.roofline import roofline_data, roofline_figure
+
+
+def title(study: StudyLog) -> Html:
+    """What was searched, where, when."""
+    when = str(study.last_time or study.header.get("time", ""))[:16].replace("T", " ")
+    line = f"Study {study.name} · {name_machine(study)} · {when} UTC"
+    return Html(f"<h1>A faster {escape(study.problem.id)}</h1><p class='soft'>{escape(line)}</p>",
+                f"A faster {study.problem.id}\n{line}")
+
+
+def source_of(node: Node | None) -> Html:
+    """A candidate's module with what it says about itself."""
+    if node is None:
+        return Html("<p class='soft'>No candidate is correct yet.</p>", "no candidate is correct yet")
+    own = node.proposal.own_kernels
+    told = (f"node {node.number}, {node.proposal.language}, written by {node.proposal.operator}: "
+            f"{node.proposal.rationale or 'no rationale'} "
+            f"{own} kernel{'s' * (own != 1)} of its own per call; {len(node.source.splitlines())} lines.")
+    return Html(f"<p>{escape(told)}</p>{html.source(node.source).html}", f"{told}\n\n{node.source}")
+
+
+def roofline(study: StudyLog) -> Any:
+    """The best and its baselines against the machine's measured peaks; a plotly figure."""
+    best, problem = best_of(study), study.problem
+    data = roofline_data([best] if best else [], facts_of(study), bytes_min=problem.bytes_min, flops=problem.flops)
+    return roofline_figure(data)

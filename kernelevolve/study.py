@@ -1,0 +1,465 @@
+"""The loop: select, recall, write, evaluate, record. All that the package does hangs on it.
+
+    study = Study("cpu/rms_norm")
+    study.run(steps=24)
+    print(study.best.source)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import logging
+import random
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from kernelevolve import errors, operators, platforms, problems, records
+from kernelevolve.accounts import Accounts, Run
+from kernelevolve.interrupt import graceful
+from kernelevolve.operators import Operator
+from kernelevolve.operators.hand import Hand
+from kernelevolve.records import Context, Node, Problem, Proposal, Result, Selection, Status
+from kernelevolve.replay import apply, lost_node, replay
+from kernelevolve.search import Spent, Steps, StopRule, Target, Tree, WallTime, fitness, history, policies
+from kernelevolve.search.policies import Policy
+from kernelevolve.search.stop import HarnessFailing
+from kernelevolve.settings import Settings
+from kernelevolve.store import Workspace
+from kernelevolve.store.journal import utc_now
+from kernelevolve.versions import versions
+
+logger = logging.getLogger(__name__)
+DEFAULT_STEPS = 24
+FINALISTS = 3
+"""How many of the fastest nodes are measured again in fresh processes at the end of a run."""
+
+
+class Study:
+    """A search for a faster kernel for one problem. Everything it does is in the workspace's journal when it returns.
+
+    Args:
+        problem: A checked problem, or what `problems.load` takes: "cpu/rms_norm", "kernelbench/1/23", a path.
+        name: A new name; by default the problem's id and a number.
+        platform: Name of a platform, or "auto" for the best one of this machine.
+        operator: Who writes candidates: a name or an `Operator`.
+        policy: Who selects: a name or a `Policy`.
+        rules: What correct means: "strict", "kernelbench-v0.1", "kernelbench-main".
+        seed: Fixes every choice: the same seed and the same answers give the same tree.
+        workspace: Where it is stored: a folder or a `Workspace`.
+        settings: Limits and budgets of an evaluation.
+        evaluator: One to use in place of the package's own (tests, replays).
+    """
+
+    def __init__(
+        self,
+        problem: Problem | str | Path,
+        *,
+        name: str | None = None,
+        platform: str = "auto",
+        operator: str | Operator = "template",
+        policy: str | Policy = "greedy",
+        rules: str = "strict",
+        seed: int = 0,
+        workspace: str | Path | Workspace | None = None,
+        settings: Settings | None = None,
+        evaluator: Any = None,
+    ) -> None:
+        workspace = Workspace(workspace)
+        operator, policy = operators.create(operator), policies.create(policy)
+        settings, platform = settings or Settings(), platforms.resolve(platform).name
+        problem = problem if isinstance(problem, Problem) else problems.load(problem)
+        header = {
+            "name": name or workspace.reserve_name(problem.id.replace("/", "-")),
+            "problem": records.to_dict(problem),
+            "platform": platform,
+            "operator": operator.name,
+            "policy": {"name": policy.name, "parameters": policy.parameters()},
+            "rules": rules,
+            "seed": seed,
+            "settings": records.to_dict(settings),
+            "versions": versions(),
+        }
+        self._attach(workspace, workspace.create_study(header), header, problem, operator, policy, settings, evaluator)
+
+    def _attach(self, workspace: Workspace, writer: Any, header: Mapping[str, Any], problem: Problem,
+                operator: Operator, policy: Policy, settings: Settings, evaluator: Any) -> None:
+        self.workspace, self.problem, self.settings = workspace, problem, settings
+        self.name, self.platform = str(header["name"]), str(header["platform"])
+        self.rules, self.seed = str(header["rules"]), int(header["seed"])
+        self.operator, self.policy = operator, policy
+        self.tree = Tree()
+        self._writer = writer
+        self._evaluator, self._given, self._started = evaluator, evaluator is not None, False
+        self._prepared: Operator | None = None
+        self._asked: Selection | None = None
+        self._written: Proposal | None = None
+        self._seen: dict[str, int] = {}
+        self._unfinished: set[str] = set()
+        self._accounts = Accounts()
+
+    # ---- the five stages ----
+
+    def select(self) -> Selection:
+        """Which nodes to expand next, and why. Asked again before anything is recorded, it answers the same."""
+        with self._accounts.clock("select"):
+            selection = self.policy.select(self.tree, random.Random(f"{self.seed}/{self._ask}/select"))  # noqa: S311
+            if selection != self._asked:
+                self._writer.append("ask", {"number": len(self.tree) + 1, "selection": records.to_dict(selection)})
+                self._asked = selection
+        return selection
+
+    def recall(self, selection: Selection) -> Context:
+        """What the writer may know: parents, the history that memory admits, the diagnosis, hints, what was tried."""
+        with self._accounts.clock("recall"):
+            parents = tuple(self.tree.node(p) for p in selection.parents)
+            seed = hashlib.sha256(f"{self.seed}/{self._ask}/write".encode()).digest()[:6]
+            return Context(
+                selection=selection,
+                parents=parents,
+                history=history(self.tree, selection),
+                diagnosis=parents[0].result.diagnosis if parents else None,
+                hints=tuple(h for n in (0, *selection.parents) for h in self.tree.hints.get(n, ())),
+                seed=int.from_bytes(seed, "big"),
+                tried=tuple(self._seen),
+            )
+
+    def write(self, context: Context) -> Proposal:
+        """A candidate, or the reason why there is none. Raises NotCoveredError when the operator can do nothing here."""
+        self._prepare()
+        began = time.perf_counter()
+        with self._accounts.clock("write"):
+            try:
+                proposal = self.operator.write(context)
+            except errors.KernelEvolveError:
+                raise
+            except Exception as error:  # the writer's own bug is a node too, or a search would end with it
+                logger.exception("operator %s failed", self.operator.name)
+                proposal = Proposal("", "", self.operator.name, failure=Status.HARNESS_ERROR,
+                                    failure_detail=f"operator {self.operator.name!r} raised {error!r}")
+            proposal = dataclasses.replace(proposal, selection=context.selection, parents=context.selection.parents,
+                                           write_s=proposal.write_s or time.perf_counter() - began)
+            self._writer.append_proposal(len(self.tree) + 1, proposal)
+            self._written = proposal
+        return proposal
+
+    def evaluate(self, proposal: Proposal) -> Result:
+        """One verdict: built, checked, timed and profiled; what is no candidate or a known one is not run at all."""
+        blank = Result(proposal, Status.NO_CODE, rules=self.rules, platform=self.platform)
+        if proposal.failure is not None or not proposal.source.strip():
+            status = proposal.failure or Status.NO_CODE
+            detail = proposal.failure_detail or "the proposal holds no source"
+            return dataclasses.replace(blank, status=status, detail=detail)
+        earlier = self._seen.get(operators.source_key(proposal.source))
+        if earlier is not None:
+            detail = f"the same program as node {earlier}, which was {self.tree.node(earlier).status.value}"
+            return dataclasses.replace(blank, status=Status.DUPLICATE, detail=detail, duplicate_of=earlier)
+        evaluator = self._start_evaluator()
+        with self._accounts.clock("evaluate"):
+            try:
+                result: Result = evaluator.evaluate(proposal)
+            except Exception as error:  # our fault, never the candidate's: it gets its own status
+                logger.exception("evaluation failed")
+                detail = f"{type(error).__name__}: {error}"
+                result = dataclasses.replace(blank, status=Status.HARNESS_ERROR, detail=detail)
+        self._accounts.split("evaluate", result.stage_s)
+        return result
+
+    def record(self, result: Result) -> Node:
+        """Add the node; it is durable when this returns. The same result recorded twice is one node."""
+        if len(self.tree) and self.tree.node(len(self.tree)).result is result:
+            return self.tree.node(len(self.tree))
+        with self._accounts.clock("record"):
+            node = Node(len(self.tree) + 1, result, fitness(result), utc_now())
+            self._writer.append_node(node)
+            self.learn(node)
+        return node
+
+    # ---- the loop ----
+
+    def step(self) -> Node:
+        """Select, recall, write, evaluate, record."""
+        selection = self.select()
+        context = self.recall(selection)
+        proposal = self.write(context)
+        result = self.evaluate(proposal)
+        return self.record(result)
+
+    def run(
+        self,
+        steps: int | None = None,
+        *,
+        wall_s: float | None = None,
+        target: float | None = None,
+        stop: StopRule | None = None,
+        progress: Callable[[Node], None] | None = None,
+    ) -> Run:
+        """Step until a rule says stop; then measure the finalists again in fresh processes.
+
+        Ctrl-C ends the run after the candidate under way; a second one drops it (its node becomes `lost`).
+
+        Args:
+            steps: Steps of this run. Without any rule: 24.
+            wall_s: Seconds of this run.
+            target: Ratio to the reference that is enough.
+            stop: A rule of `search.stop`, such as `Stall(10) | BoundReached()`.
+            progress: Called with every node as soon as it is recorded.
+        """
+        rule = _combine(steps, wall_s, target, stop)
+        self._accounts = accounts = Accounts()
+        done = 0
+        with graceful() as wish:
+            try:
+                self._prepare()  # what cannot work at all fails here, before anything is asked for
+                self._start_evaluator()
+                while (reason := rule.reason(self.tree, Spent(done, accounts.wall_s))) is None and not wish:
+                    node = self.step()
+                    done += 1
+                    if progress:
+                        progress(node)
+                if not wish:
+                    self.confirm()
+            except BaseException as error:
+                self._break_off(f"{type(error).__name__}: {error}".rstrip(": "), done)
+                raise
+            return self._end(reason or "interrupted", done)
+
+    def confirm(self, finalists: int = FINALISTS) -> None:
+        """Measure the fastest nodes again in fresh processes, and whoever leads after that, until the leader is one
+        that was measured again: the best of many noisy numbers is too good.
+        """
+        pending = [n for n in self.tree.ranked()[:finalists] if not n.result.confirmations]
+        for _ in range(2 * finalists):
+            leader = self.tree.best
+            if not pending and leader and not leader.result.confirmations:
+                pending.append(leader)
+            if not pending:
+                return
+            node = pending.pop(0)
+            evaluator = self._start_evaluator()
+            with self._accounts.clock("confirm"):
+                intervals = tuple(evaluator.confirm(node.proposal))
+            self._writer.append("confirm", {"number": node.number, "baseline": node.result.reference,
+                                     "intervals": records.to_dict(intervals), "timings": []})
+            if intervals:
+                result = dataclasses.replace(node.result, confirmations=node.result.confirmations + intervals)
+                self.tree.update(dataclasses.replace(node, result=result))
+            else:
+                self.tree.refuted.add(node.number)
+
+    # ---- the engineer's hand ----
+
+    def submit(self, source: str | Path, parent: int | None = None) -> Node:
+        """Evaluate and record the engineer's own kernel, a candidate like any other; a Path is read."""
+        source = source.read_text() if isinstance(source, Path) else source
+        parents = () if parent is None else (self.tree.node(parent).number,)
+        proposal = Hand().propose(source, parents)
+        self._act("submit", number=len(self.tree) + 1, parent=parent)
+        self._writer.append_proposal(len(self.tree) + 1, proposal)
+        asked = self._asked
+        node = self.record(self.evaluate(proposal))
+        self._asked = asked
+        return node
+
+    def pin(self, number: int, *, on: bool = True) -> None:
+        """Expand this node before all others (or no longer)."""
+        self._act("pin", number=self.tree.node(number).number, on=on)
+
+    def veto(self, number: int, *, on: bool = True) -> None:
+        """Neither expand this node nor call it best (or allow it again)."""
+        self._act("veto", number=self.tree.node(number).number, on=on)
+
+    def hint(self, number: int, text: str) -> None:
+        """Tell the writer something when it next expands this node; number 0 is said always."""
+        self._act("hint", number=number and self.tree.node(number).number, text=text)
+
+    def use(self, *, policy: str | Policy | None = None, operator: str | Operator | None = None) -> None:
+        """Go on with another policy or operator."""
+        made = policies.create(policy) if policy is not None else None
+        writer = operators.create(operator) if operator is not None else None
+        described = {"policy": {"name": made.name, "parameters": made.parameters()}} if made else {}
+        self._act("use", **described, **({"operator": writer.name} if writer else {}))
+        if made:
+            self._follow(made)
+        self.operator = writer or self.operator
+
+    # ---- what came of it ----
+
+    @property
+    def best(self) -> Node:
+        """The fastest correct node. Raises StudyError, with the counts by status, while there is none."""
+        best = self.tree.best
+        if best is None:
+            counts = ", ".join(f"{n} {status}" for status, n in self.tree.counts().items()) or "no nodes"
+            raise errors.StudyError(
+                f"study {self.name!r} has no correct, timed kernel yet ({counts}): run more steps, "
+                "or read the nodes' details with `kernelevolve show`"
+            )
+        return best
+
+    @classmethod
+    def resume(
+        cls,
+        name: str,
+        *,
+        workspace: str | Path | Workspace | None = None,
+        operator: str | Operator | None = None,
+        policy: str | Policy | None = None,
+        evaluator: Any = None,
+    ) -> Study:
+        """Go on with a study from its journal. What was under way when it ended becomes a node with status `lost`.
+
+        Args:
+            name: The study's name.
+            workspace: Where it is.
+            operator: Needed when the study used one that has no registered name.
+            policy: Likewise.
+            evaluator: As for a new study.
+        """
+        workspace = Workspace(workspace)
+        writer = workspace.open_study(name)  # first the lead, so that nobody adds to what is read next
+        try:
+            log = workspace.study(name)
+            writer.begin_after(log.last_time)
+            if damage := log.state_damage():
+                logger.warning("%s; the nodes concerned are marked lost", damage)
+            used = {k: v for act in log.acts if act.name == "use" for k, v in act.arguments.items()}
+            named = used.get("policy", log.header["policy"])
+            header = log.header
+            settings = records.from_dict(Settings, header["settings"])
+            study = cls.__new__(cls)
+            study._attach(
+                workspace, writer, header, log.problem,
+                operators.create(operator or used.get("operator", header["operator"])),
+                policies.create(policy) if policy else policies.create(named["name"], **named["parameters"]),
+                settings, evaluator,
+            )
+            replay(study, log)
+        except BaseException:
+            writer.close()
+            raise
+        return study
+
+    def close(self) -> None:
+        """End the evaluator's processes and let others lead the study; safe to call twice."""
+        self._stop_evaluator()
+        self._writer.close()
+
+    # ---- what the above rests on ----
+
+    @property
+    def _ask(self) -> int:
+        """Number of this ask among those that came to an end: lost ones do not shift the choices after a resume."""
+        return 1 + sum(n.status is not Status.LOST for n in self.tree.nodes)
+
+    def learn(self, node: Node) -> None:
+        """Take a recorded node into the tree, the policy's statistics and the list of what was tried."""
+        self.tree.add(node)
+        self._asked = self._written = None
+        unfinished = node.status in (Status.LOST, Status.HARNESS_ERROR)
+        for key in operators.keys(node.proposal):
+            # What ended without a verdict may be tried once more; if it does so again, it may be the cause.
+            if unfinished and key not in self._unfinished:
+                self._unfinished.add(key)
+            else:
+                self._seen.setdefault(key, node.number)
+        self.policy.observe(node)
+
+    def record_lost(self, proposal: Proposal, why: str) -> Node:
+        """Record a candidate that did not come to an end."""
+        node = lost_node(len(self.tree) + 1, proposal, why)
+        self._writer.append_node(node)
+        self.learn(node)
+        return node
+
+    def _act(self, act: str, **arguments: Any) -> None:
+        self._writer.append("act", {"act": act, **arguments})
+        apply(self.tree, act, arguments)
+
+    def _prepare(self) -> None:
+        if self._prepared is not self.operator:
+            facts = {} if self._given else platforms.resolve(self.platform).facts()
+            with self._accounts.clock("prepare"):
+                self.operator.prepare(self.problem, facts)
+            self._prepared = self.operator
+
+    def _start_evaluator(self) -> Any:
+        if not self._started:
+            with self._accounts.clock("baseline"):
+                if self._evaluator is None:
+                    self._evaluator = self._make_evaluator()
+                baseline = self._evaluator.start()
+            self._started = True
+            self._writer.append("baseline", records.to_dict(baseline))
+        return self._evaluator
+
+    def _make_evaluator(self) -> Any:
+        from kernelevolve.evaluation.evaluator import Evaluator
+        from kernelevolve.profiling import profile
+
+        return Evaluator(self.problem, platform=self.platform, rules=self.rules, seed=self.seed,
+                         settings=self.settings, profiler=profile, on_stage=self._on_stage)
+
+    def _on_stage(self, stage: str, seconds: float, status: str = "") -> None:
+        data = {"number": len(self.tree) + 1, "stage": stage, "seconds": seconds, "status": str(status)}
+        self._writer.append("stage", data)
+
+    def _stop_evaluator(self) -> None:
+        if self._started:
+            self._evaluator.close()
+            self._started = False
+        if not self._given:
+            self._evaluator = None
+
+    def _break_off(self, why: str, steps: int) -> None:
+        """Leave a clean journal behind, as far as the disk allows, when a run ends by an exception."""
+        self._stop_evaluator()
+        try:
+            if self._asked is not None:
+                selection = self._asked
+                known = Proposal("", "", self.operator.name, parents=selection.parents, selection=selection)
+                self.record_lost(self._written or known, f"dropped: {why}")
+            self._end(f"ended by {why}", steps)
+        except errors.StoreError as error:
+            logger.error("the end of the run could not be recorded: %s", error)
+
+    def _end(self, reason: str, steps: int) -> Run:
+        accounts, best = self._accounts, self.tree.best
+        run = Run(
+            study=self.name, reason=reason, steps=steps, wall_s=accounts.wall_s, counts=self.tree.counts(),
+            seconds=dict(accounts.seconds), framework_share=accounts.framework_share,
+            best=best.number if best else None, ratio=self.tree.score(best.number) if best else 0.0,
+        )
+        self._writer.append("end", records.to_dict(run))
+        return run
+
+    def _follow(self, policy: Policy) -> None:
+        """Change to a policy, which hears of all nodes so far."""
+        for node in self.tree.nodes:
+            policy.observe(node)
+        self.policy = policy
+
+    def __enter__(self) -> Study:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Study {self.name!r} of {self.problem.id}: {self.tree!r:.200}>"
+
+
+def _combine(steps: int | None, wall_s: float | None, target: float | None, stop: StopRule | None) -> StopRule:
+    """One rule of all that were given; 24 steps when none was."""
+    rule: StopRule = HarnessFailing()
+    given = [
+        Steps(steps) if steps is not None else None,
+        WallTime(wall_s) if wall_s is not None else None,
+        Target(target) if target is not None else None,
+        stop,
+    ]
+    for one in [r for r in given if r is not None] or [Steps(DEFAULT_STEPS)]:
+        rule = rule | one
+    return rule

@@ -1,0 +1,32 @@
+"""The words for a ratio: a win, a tie or a loss, and whether fresh processes agreed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kernelevolve.records import Interval
+
+
+def verdict(ratio: Interval | None, noise_floor: float) -> str:
+    """"win", "tie", "loss" or "not timed" for a ratio t_baseline / t_candidate.
+
+    A win is a ratio whose 95 % interval excludes 1 and which exceeds 1 + `noise_floor`, the least that the
+    machine can tell from noise; a loss is the mirror image; anything between is a tie.
+    """
+    if ratio is None or not ratio.value > 0:
+        return "not timed"
+    if ratio.low > 1 and ratio.value > 1 + noise_floor:
+        return "win"
+    if ratio.high < 1 and 1 / ratio.value > 1 + noise_floor:
+        return "loss"
+    return "tie"
+
+
+def confirmation(confirmations: Sequence[Interval], noise_floor: float) -> str:
+    """How many of the re-measurements in fresh processes were a win, in words."""
+    if not confirmations:
+        return "not yet confirmed in fresh processes"
+    won = sum(verdict(c, noise_floor) == "win" for c in confirmations)
+    if won == len(confirmations):
+        return f"confirmed in {won} of {won} fresh processes"
+    return f"not confirmed: a win in only {won} of {len(confirmations)} fresh processes"
