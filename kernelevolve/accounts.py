@@ -7,8 +7,9 @@ import dataclasses
 import time
 from collections.abc import Iterator, Mapping
 
-MEASURING = ("build", "check", "time", "profile", "baseline", "confirm")
-"""Parts in which candidates and references are built, checked and measured; all else is the framework's."""
+MEASURING = ("build", "check", "time", "wait", "profile", "baseline", "confirm")
+"""Parts in which candidates and references are built, checked and measured, or wait for the device while another
+process measures; all else is the framework's."""
 
 
 class Accounts:

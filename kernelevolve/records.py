@@ -68,6 +68,20 @@ class Status(enum.StrEnum):
     """This package's own fault; never the candidate's."""
 
 
+class _Shown:
+    """Draws itself as a card in a notebook and as a line in a terminal; see show.py."""
+
+    def _repr_html_(self) -> str:
+        from kernelevolve import show
+
+        return show.html(self)
+
+    def __repr__(self) -> str:
+        from kernelevolve import show
+
+        return show.text(self)
+
+
 @dataclasses.dataclass(frozen=True)
 class TensorSpec:
     """Shape and dtype of one tensor; `dtype` is torch's name without the prefix ("float32", "int64", "bool")."""
@@ -122,8 +136,8 @@ class Problem:
         return self.id.rsplit("/", 1)[-1]
 
 
-@dataclasses.dataclass(frozen=True)
-class Selection:
+@dataclasses.dataclass(frozen=True, repr=False)
+class Selection(_Shown):
     """Which nodes to expand next, and why. No parents means an independent draft."""
 
     parents: tuple[int, ...]
@@ -153,8 +167,8 @@ class Diagnosis:
     """Tags such as "not_vectorised", "gather", "many_kernels", most likely first; moves name those they address."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Context:
+@dataclasses.dataclass(frozen=True, repr=False)
+class Context(_Shown):
     """All a writer may know when it writes."""
 
     selection: Selection
@@ -173,8 +187,8 @@ class Context:
     """Keys of proposals already made in this study (source hashes or genome keys): do not repeat them."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Proposal:
+@dataclasses.dataclass(frozen=True, repr=False)
+class Proposal(_Shown):
     """A candidate as written, before anyone looked whether it works."""
 
     source: str
@@ -247,8 +261,8 @@ class Timing:
         return s[k] if len(s) % 2 else (s[k - 1] + s[k]) / 2
 
 
-@dataclasses.dataclass(frozen=True)
-class Result:
+@dataclasses.dataclass(frozen=True, repr=False)
+class Result(_Shown):
     """What evaluation found: one verdict, and the evidence for it."""
 
     proposal: Proposal
@@ -296,8 +310,8 @@ class Result:
         return self.ratios[self.reference] if self.ratios else None
 
 
-@dataclasses.dataclass(frozen=True)
-class Node:
+@dataclasses.dataclass(frozen=True, repr=False)
+class Node(_Shown):
     """One vertex of the search graph: an ask and what became of it."""
 
     number: int

@@ -1,8 +1,6 @@
 """The loop: select, recall, write, evaluate, record. All that the package does hangs on it.
 
-    study = Study("cpu/rms_norm")
-    study.run(steps=24)
-    print(study.best.source)
+`Study("cpu/rms_norm").run(steps=24)` searches; `study.best.source` is what it found.
 """
 
 from __future__ import annotations
@@ -12,9 +10,8 @@ import hashlib
 import logging
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 from kernelevolve import errors, operators, platforms, problems, records
 from kernelevolve.accounts import Accounts, Run
@@ -22,10 +19,11 @@ from kernelevolve.interrupt import graceful
 from kernelevolve.operators import Operator
 from kernelevolve.operators.hand import Hand
 from kernelevolve.records import Context, Node, Problem, Proposal, Result, Selection, Status
-from kernelevolve.replay import apply, lost_node, replay
-from kernelevolve.search import Spent, Steps, StopRule, Target, Tree, WallTime, fitness, history, policies
+from kernelevolve.replay import replay
+from kernelevolve.search import Spent, Steps, StopRule, Target, WallTime, fitness, history, policies
 from kernelevolve.search.policies import Policy
 from kernelevolve.search.stop import HarnessFailing
+from kernelevolve.session import Evaluator, Session
 from kernelevolve.settings import Settings
 from kernelevolve.store import Workspace
 from kernelevolve.store.journal import utc_now
@@ -37,7 +35,7 @@ FINALISTS = 3
 """How many of the fastest nodes are measured again in fresh processes at the end of a run."""
 
 
-class Study:
+class Study(Session):
     """A search for a faster kernel for one problem. Everything it does is in the workspace's journal when it returns.
 
     Args:
@@ -65,12 +63,13 @@ class Study:
         seed: int = 0,
         workspace: str | Path | Workspace | None = None,
         settings: Settings | None = None,
-        evaluator: Any = None,
+        evaluator: Evaluator | None = None,
     ) -> None:
         workspace = Workspace(workspace)
         operator, policy = operators.create(operator), policies.create(policy)
         settings, platform = settings or Settings(), platforms.resolve(platform).name
         problem = problem if isinstance(problem, Problem) else problems.load(problem)
+        evaluator = evaluator or self._make_evaluator(problem, platform, rules, seed, settings)
         header = {
             "name": name or workspace.reserve_name(problem.id.replace("/", "-")),
             "problem": records.to_dict(problem),
@@ -82,23 +81,7 @@ class Study:
             "settings": records.to_dict(settings),
             "versions": versions(),
         }
-        self._attach(workspace, workspace.create_study(header), header, problem, operator, policy, settings, evaluator)
-
-    def _attach(self, workspace: Workspace, writer: Any, header: Mapping[str, Any], problem: Problem,
-                operator: Operator, policy: Policy, settings: Settings, evaluator: Any) -> None:
-        self.workspace, self.problem, self.settings = workspace, problem, settings
-        self.name, self.platform = str(header["name"]), str(header["platform"])
-        self.rules, self.seed = str(header["rules"]), int(header["seed"])
-        self.operator, self.policy = operator, policy
-        self.tree = Tree()
-        self._writer = writer
-        self._evaluator, self._given, self._started = evaluator, evaluator is not None, False
-        self._prepared: Operator | None = None
-        self._asked: Selection | None = None
-        self._written: Proposal | None = None
-        self._seen: dict[str, int] = {}
-        self._unfinished: set[str] = set()
-        self._accounts = Accounts()
+        self._open(workspace, workspace.create_study(header), header, problem, operator, policy, settings, evaluator)
 
     # ---- the five stages ----
 
@@ -127,7 +110,7 @@ class Study:
             )
 
     def write(self, context: Context) -> Proposal:
-        """A candidate, or the reason why there is none. Raises NotCoveredError when the operator can do nothing here."""
+        """A candidate, or the reason for none. Raises NotCoveredError when the operator can do nothing here."""
         self._prepare()
         began = time.perf_counter()
         with self._accounts.clock("write"):
@@ -160,6 +143,8 @@ class Study:
         with self._accounts.clock("evaluate"):
             try:
                 result: Result = evaluator.evaluate(proposal)
+            except errors.MissingDependencyError:
+                raise  # no candidate could ever pass: the engineer has to install something
             except Exception as error:  # our fault, never the candidate's: it gets its own status
                 logger.exception("evaluation failed")
                 detail = f"{type(error).__name__}: {error}"
@@ -219,8 +204,9 @@ class Study:
                     done += 1
                     if progress:
                         progress(node)
-                if not wish:
-                    self.confirm()
+                for finalist in self._unconfirmed(FINALISTS):
+                    if wish or not self._measure_again(finalist):
+                        break
             except BaseException as error:
                 self._break_off(f"{type(error).__name__}: {error}".rstrip(": "), done)
                 raise
@@ -230,24 +216,15 @@ class Study:
         """Measure the fastest nodes again in fresh processes, and whoever leads after that, until the leader is one
         that was measured again: the best of many noisy numbers is too good.
         """
-        pending = [n for n in self.tree.ranked()[:finalists] if not n.result.confirmations]
-        for _ in range(2 * finalists):
-            leader = self.tree.best
-            if not pending and leader and not leader.result.confirmations:
-                pending.append(leader)
-            if not pending:
+        for node in self._unconfirmed(finalists):
+            if not self._measure_again(node):
                 return
-            node = pending.pop(0)
-            evaluator = self._start_evaluator()
-            with self._accounts.clock("confirm"):
-                intervals = tuple(evaluator.confirm(node.proposal))
-            self._writer.append("confirm", {"number": node.number, "baseline": node.result.reference,
-                                     "intervals": records.to_dict(intervals), "timings": []})
-            if intervals:
-                result = dataclasses.replace(node.result, confirmations=node.result.confirmations + intervals)
-                self.tree.update(dataclasses.replace(node, result=result))
-            else:
-                self.tree.refuted.add(node.number)
+
+    def _unconfirmed(self, finalists: int) -> Iterator[Node]:
+        yield from [n for n in self.tree.ranked()[:finalists] if not n.result.confirmations]
+        for _ in range(finalists):
+            if (leader := self.tree.best) and not leader.result.confirmations:
+                yield leader
 
     # ---- the engineer's hand ----
 
@@ -307,7 +284,7 @@ class Study:
         workspace: str | Path | Workspace | None = None,
         operator: str | Operator | None = None,
         policy: str | Policy | None = None,
-        evaluator: Any = None,
+        evaluator: Evaluator | None = None,
     ) -> Study:
         """Go on with a study from its journal. What was under way when it ended becomes a node with status `lost`.
 
@@ -330,11 +307,13 @@ class Study:
             header = log.header
             settings = records.from_dict(Settings, header["settings"])
             study = cls.__new__(cls)
-            study._attach(
+            study._open(
                 workspace, writer, header, log.problem,
                 operators.create(operator or used.get("operator", header["operator"])),
                 policies.create(policy) if policy else policies.create(named["name"], **named["parameters"]),
-                settings, evaluator,
+                settings,
+                evaluator or study._make_evaluator(log.problem, header["platform"], header["rules"], header["seed"],
+                                                   settings),
             )
             replay(study, log)
         except BaseException:
@@ -342,113 +321,6 @@ class Study:
             raise
         return study
 
-    def close(self) -> None:
-        """End the evaluator's processes and let others lead the study; safe to call twice."""
-        self._stop_evaluator()
-        self._writer.close()
-
-    # ---- what the above rests on ----
-
-    @property
-    def _ask(self) -> int:
-        """Number of this ask among those that came to an end: lost ones do not shift the choices after a resume."""
-        return 1 + sum(n.status is not Status.LOST for n in self.tree.nodes)
-
-    def learn(self, node: Node) -> None:
-        """Take a recorded node into the tree, the policy's statistics and the list of what was tried."""
-        self.tree.add(node)
-        self._asked = self._written = None
-        unfinished = node.status in (Status.LOST, Status.HARNESS_ERROR)
-        for key in operators.keys(node.proposal):
-            # What ended without a verdict may be tried once more; if it does so again, it may be the cause.
-            if unfinished and key not in self._unfinished:
-                self._unfinished.add(key)
-            else:
-                self._seen.setdefault(key, node.number)
-        self.policy.observe(node)
-
-    def record_lost(self, proposal: Proposal, why: str) -> Node:
-        """Record a candidate that did not come to an end."""
-        node = lost_node(len(self.tree) + 1, proposal, why)
-        self._writer.append_node(node)
-        self.learn(node)
-        return node
-
-    def _act(self, act: str, **arguments: Any) -> None:
-        self._writer.append("act", {"act": act, **arguments})
-        apply(self.tree, act, arguments)
-
-    def _prepare(self) -> None:
-        if self._prepared is not self.operator:
-            facts = {} if self._given else platforms.resolve(self.platform).facts()
-            with self._accounts.clock("prepare"):
-                self.operator.prepare(self.problem, facts)
-            self._prepared = self.operator
-
-    def _start_evaluator(self) -> Any:
-        if not self._started:
-            with self._accounts.clock("baseline"):
-                if self._evaluator is None:
-                    self._evaluator = self._make_evaluator()
-                baseline = self._evaluator.start()
-            self._started = True
-            self._writer.append("baseline", records.to_dict(baseline))
-        return self._evaluator
-
-    def _make_evaluator(self) -> Any:
-        from kernelevolve.evaluation.evaluator import Evaluator
-        from kernelevolve.profiling import profile
-
-        return Evaluator(self.problem, platform=self.platform, rules=self.rules, seed=self.seed,
-                         settings=self.settings, profiler=profile, on_stage=self._on_stage)
-
-    def _on_stage(self, stage: str, seconds: float, status: str = "") -> None:
-        data = {"number": len(self.tree) + 1, "stage": stage, "seconds": seconds, "status": str(status)}
-        self._writer.append("stage", data)
-
-    def _stop_evaluator(self) -> None:
-        if self._started:
-            self._evaluator.close()
-            self._started = False
-        if not self._given:
-            self._evaluator = None
-
-    def _break_off(self, why: str, steps: int) -> None:
-        """Leave a clean journal behind, as far as the disk allows, when a run ends by an exception."""
-        self._stop_evaluator()
-        try:
-            if self._asked is not None:
-                selection = self._asked
-                known = Proposal("", "", self.operator.name, parents=selection.parents, selection=selection)
-                self.record_lost(self._written or known, f"dropped: {why}")
-            self._end(f"ended by {why}", steps)
-        except errors.StoreError as error:
-            logger.error("the end of the run could not be recorded: %s", error)
-
-    def _end(self, reason: str, steps: int) -> Run:
-        accounts, best = self._accounts, self.tree.best
-        run = Run(
-            study=self.name, reason=reason, steps=steps, wall_s=accounts.wall_s, counts=self.tree.counts(),
-            seconds=dict(accounts.seconds), framework_share=accounts.framework_share,
-            best=best.number if best else None, ratio=self.tree.score(best.number) if best else 0.0,
-        )
-        self._writer.append("end", records.to_dict(run))
-        return run
-
-    def _follow(self, policy: Policy) -> None:
-        """Change to a policy, which hears of all nodes so far."""
-        for node in self.tree.nodes:
-            policy.observe(node)
-        self.policy = policy
-
-    def __enter__(self) -> Study:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def __repr__(self) -> str:
-        return f"<Study {self.name!r} of {self.problem.id}: {self.tree!r:.200}>"
 
 
 def _combine(steps: int | None, wall_s: float | None, target: float | None, stop: StopRule | None) -> StopRule:

@@ -30,33 +30,41 @@ def _examine(answer: dict[str, Any], memory: Memory, trial: Trial, rules: RuleSe
              scale: float) -> tuple[Verdict | None, list[LeafError]]:
     where = f"trial {trial.name} (seed {trial.seed})"
     if not same_structure(answer["tree"], trial.tree):
-        return Verdict(Status.WRONG_STRUCTURE, f"{where}: expected {show(trial.tree)}, got {show(answer['tree'])}"), []
+        return Verdict(Status.WRONG_STRUCTURE,
+                       f"{where}: expected {show(trial.tree)}, got {show(answer['tree'])}"), []
     leaves = answer["leaves"]
     for i, (leaf, own) in enumerate(zip(leaves, trial.reference, strict=True)):
-        if leaf["type"] != trial.types[i]:
-            return Verdict(Status.DISHONEST, f"{where}: output {i} is a {leaf['type']}; expected a plain "
-                                             f"{trial.types[i]} with its values computed"), []
-        dtype = str(own.dtype).removeprefix("torch.")
-        if leaf["device"] != str(own.device):
-            return Verdict(Status.WRONG_STRUCTURE, f"{where}: output {i} is on {leaf['device']}; expected {own.device}"), []
-        if leaf["shape"] != list(own.shape):
-            return Verdict(Status.WRONG_SHAPE, f"{where}: output {i} has shape {leaf['shape']}; expected {list(own.shape)}"), []
-        if leaf["dtype"] != dtype:
-            return Verdict(Status.WRONG_DTYPE, f"{where}: output {i} is {leaf['dtype']}; expected {dtype}"), []
-        if leaf["overlaps"] and not trial.views[i]:
-            return Verdict(Status.DISHONEST, f"{where}: output {i} shares memory with an input; expected a result of its own"), []
-        if leaf["kept"] and not trial.views[i]:
-            return Verdict(Status.DISHONEST, f"{where}: output {i} is the buffer that the former call returned; "
-                                             "expected a fresh one, as PyTorch allocates"), []
+        found = _examine_form(leaf, own, trial.types[i], view=trial.views[i])
+        if found is not None:
+            return Verdict(found[0], f"{where}: output {i} {found[1]}"), []
     errors = []
     bad: Verdict | None = None
     for i, (leaf, own, true) in enumerate(zip(leaves, trial.reference, trial.truth, strict=True)):
         got = read(memory, int(leaf["start"]), own)
-        error = rules.judge(got, truth=true, reference=own, leaf=i, trial=f"{trial.name} (seed {trial.seed})", scale=scale)
+        name = f"{trial.name} (seed {trial.seed})"
+        error = rules.judge(got, truth=true, reference=own, leaf=i, trial=name, scale=scale)
         errors.append(error)
         if not error.passed and bad is None:
             bad = Verdict(Status.WRONG_VALUE, f"{where}: {_explain(got, own, true, error)}")
     return bad, errors
+
+
+def _examine_form(leaf: dict[str, Any], own: torch.Tensor, kind: str, *, view: bool) -> tuple[Status, str] | None:
+    """What is wrong with a leaf before its values are looked at."""
+    dtype = str(own.dtype).removeprefix("torch.")
+    if leaf["type"] != kind:
+        return Status.DISHONEST, f"is a {leaf['type']}; expected a plain {kind} with its values computed"
+    if leaf["device"] != str(own.device):
+        return Status.WRONG_STRUCTURE, f"is on {leaf['device']}; expected {own.device}"
+    if leaf["shape"] != list(own.shape):
+        return Status.WRONG_SHAPE, f"has shape {leaf['shape']}; expected {list(own.shape)}"
+    if leaf["dtype"] != dtype:
+        return Status.WRONG_DTYPE, f"is {leaf['dtype']}; expected {dtype}"
+    if leaf["overlaps"] and not view:
+        return Status.DISHONEST, "shares memory with an input; expected a result of its own"
+    if leaf["kept"] and not view:
+        return Status.DISHONEST, "is the buffer that the former call returned; expected a fresh one, as PyTorch allocates"
+    return None
 
 
 def read(memory: Memory, start: int, like: torch.Tensor) -> torch.Tensor:
@@ -99,17 +107,16 @@ def _explain(got: torch.Tensor, own: torch.Tensor, true: torch.Tensor, error: Le
     if not got.is_floating_point():
         wrong = got != own
         count = int(wrong.sum())
+    elif bool((torch.isfinite(own) & ~torch.isfinite(got)).any()):
+        wrong = torch.isfinite(own) & ~torch.isfinite(got)
+        count = int(wrong.sum())
     else:
-        nonfinite = int((~torch.isfinite(got)).sum() - (~torch.isfinite(own)).sum())
-        difference = (got.double() - true.double()).abs()
-        difference = torch.where(torch.isnan(difference) & ~torch.isnan(true), torch.inf, difference).nan_to_num(0.0, posinf=math.inf)
-        wrong = difference == difference.max() if difference.numel() else difference > 0
-        if nonfinite > 0:
-            wrong = ~torch.isfinite(got) & torch.isfinite(own)
-        count = nonfinite if nonfinite > 0 else int((difference > error.limit * true.double().abs().clamp_min(1e-30)).sum())
+        difference = (got.double() - true.double()).abs().nan_to_num(math.inf)
+        wrong = difference == difference.max()
+        count = int((difference > error.limit * true.double().abs()).sum())
     place = [int(k) for k in wrong.nonzero()[0]] if bool(wrong.any()) else []
     kind = "not finite" if got.is_floating_point() and not torch.isfinite(got[tuple(place)]) else "off"
     value, expected = got[tuple(place)].item(), own[tuple(place)].item()
-    return (f"output {error.leaf}: {count} of {got.numel()} elements {kind}, such as {value!r} at {place} where {expected!r} "
-            f"is expected; relative error {error.error:.3g}, the reference's own {error.reference_error:.3g}, "
+    return (f"output {error.leaf}: {count} of {got.numel()} elements {kind}, such as {value!r} at {place} where "
+            f"{expected!r} is expected; relative error {error.error:.3g}, the reference's own {error.reference_error:.3g}, "
             f"limit {error.limit:.3g}, largest difference {error.max_abs:.3g}")

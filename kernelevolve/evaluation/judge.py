@@ -80,7 +80,7 @@ class Judge:
         count = max(1, min(self.settings["input_sets"], room))
         self.sets = [(first.args, first.leaves)] + [self.factory.arguments(fresh_seed()) for _ in range(count - 1)]
         return {
-            "globals": {k: v for k, v in self.factory.globals.items() if isinstance(v, (int, float, str, bool))},
+            "case": self.factory.case,
             "working_set_bytes": _bytes(first.leaves) + _bytes(first.reference) + _bytes(list(self.timed.state.values())),
             "reference_s": first.reference_s,
             "input_sets": count,

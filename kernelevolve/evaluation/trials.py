@@ -95,8 +95,12 @@ class Factory:
         for name in ("Model", "get_inputs"):
             if not hasattr(self.module, name):
                 raise ProblemError(f"the problem file has no {name}; expected Model, get_inputs and get_init_inputs")
-        self.globals = overrides(self.module, case)
-        for key, value in self.globals.items():
+        cases = getattr(self.module, "CASES", {})
+        self.case = case if case is not None else "tuned" if "tuned" in cases else None
+        """Name of the input setting in use; None for the file's own."""
+        if self.case is not None and self.case not in cases:
+            raise UnknownNameError("case", self.case, list(cases))
+        for key, value in cases.get(self.case, {}).items():
             setattr(self.module, key, value)
         self.skipped: dict[str, str] = {}
         """Distributions that say nothing about this problem, and why."""
@@ -178,16 +182,6 @@ class Factory:
         mutates = any(not same_bits(a, b) for a, b in zip(given, leaves, strict=True))
         return Trial(name, seed, weights, args, leaves, specs, size, tree, [type(t).__name__ for t in own],
                      [t.clone() if v else t for t, v in zip(own, views, strict=True)], truth, views, mutates, took)
-
-
-def overrides(module: ModuleType, case: str | None) -> dict[str, Any]:
-    """The module globals that `case` of the file's CASES sets; "tuned" when None and the file has it."""
-    cases = getattr(module, "CASES", {})
-    if case is None:
-        return dict(cases.get("tuned", {}))
-    if case not in cases:
-        raise UnknownNameError("case", case, list(cases))
-    return dict(cases[case])
 
 
 def seed_all(seed: int) -> None:

@@ -41,6 +41,8 @@ class Sample:
     inputs: list[Any]
     other_inputs: list[Any]
     output: list[tuple[str, torch.Tensor]]
+    output_bytes: int
+    """Of the answer, memory that its leaves share counted once."""
     call_s: float
 
     @property
@@ -60,7 +62,7 @@ def run(module: ProblemModule, model: torch.nn.Module, inputs: list[Any]) -> lis
     try:
         value = model(*inputs)
     except Exception as error:
-        raise module.blame(error, f"{name}.forward") from error
+        raise module.blame(error, f"{name}.forward", at=type(model).forward) from error
     try:
         output = leaves.flatten(value)
     except leaves.LeafTypeError as error:
@@ -85,17 +87,20 @@ def check_reference(module: ProblemModule, clock: Clock) -> Sample:
     call_s = time.monotonic() - started
     if call_s * 6 > clock.left_s():
         raise module.error(
-            f"one call of the reference took {call_s:.1f} s and the checks need at least six more; {clock.left_s():.0f} s "
-            f"of {clock.timeout_s:g} s are left. Use smaller sizes or raise timeout_s", at=forward,
+            f"one call of the reference took {call_s:.1f} s and the checks need at least six more; "
+            f"{clock.left_s():.0f} s of {clock.timeout_s:g} s are left. Use smaller sizes or raise timeout_s",
+            at=forward,
         )
     _check_pure(module, inputs, kept, output)
     for name, p in model.named_parameters():
         if not leaves.same([p.detach()], [weights[name]]):
-            raise module.error(f"Model.forward changed its parameter {name}; expected it to leave weights alone", at=forward)
+            text = f"Model.forward changed its parameter {name}; expected it to leave weights alone"
+            raise module.error(text, at=forward)
     _check_finite(module, output)
 
     first = [t.clone() for _, t in output]
-    sample = Sample(model, inputs, other, [(where, t) for (where, _), t in zip(output, first, strict=True)], call_s)
+    answer = [(where, t) for (where, _), t in zip(output, first, strict=True)]
+    sample = Sample(model, inputs, other, answer, leaves.distinct_bytes([t for _, t in output]), call_s)
     seed_all(SEED_B)
     run(module, model, other)
     _check_repeats(module, first, run(module, model, inputs),
@@ -106,7 +111,6 @@ def check_reference(module: ProblemModule, clock: Clock) -> Sample:
     _check_repeats(module, first, run(module, fresh, inputs),
                    "a second Model built under the same seed gave another answer to the same inputs",
                    "weights that depend on torch's seed alone, and no global state")
-    sample.output = [(where, t) for (where, _), t in zip(output, first, strict=True)]
     return sample
 
 
@@ -120,7 +124,8 @@ def check_references(module: ProblemModule, sample: Sample) -> None:
         output = run(module, model, sample.inputs)
         _check_pure(module, sample.inputs, kept, output, kind)
         if len(output) != len(sample.output):
-            raise module.error(f"REFERENCES[{name!r}] returned {len(output)} tensors, Model {len(sample.output)}", at=kind)
+            text = f"REFERENCES[{name!r}] returned {len(output)} tensors, Model {len(sample.output)}"
+            raise module.error(text, at=kind)
         for (where, t), (_, expected), true in zip(output, sample.output, truth, strict=True):
             if t.shape != expected.shape or t.dtype != expected.dtype:
                 text = f"{where} is {t.dtype} {tuple(t.shape)}; Model gives {expected.dtype} {tuple(expected.shape)}"
@@ -147,8 +152,8 @@ def check_cases(module: ProblemModule) -> None:
                 other = run(module, module.model(SEED_A, kind), inputs)
                 if not leaves.close([t for _, t in other], [t for _, t in output], tolerance=1e-3):
                     raise module.error(f"REFERENCES[{label!r}] disagrees with Model in CASES[{name!r}]", at=kind)
-        except Exception as error:
-            raise module.blame(error, f"CASES[{name!r}]") from error
+        except errors.ProblemError as error:
+            raise errors.ProblemError(f"{error} (under CASES[{name!r}])") from error
         finally:
             module.use_case(None)
 
@@ -169,14 +174,14 @@ def _check_inputs(module: ProblemModule, inputs: list[Any], other: list[Any]) ->
             raise refuse(f"input {i} is a {t.layout} tensor on {t.device}; expected a dense one on the CPU")
         address = t.untyped_storage().data_ptr()
         if t.numel() and address in storages:
-            raise refuse(f"inputs {storages[address]} and {i} share memory, which the copies sent to a candidate cannot "
+            raise refuse(f"inputs {storages[address]} and {i} share memory, which copies sent to a candidate cannot "
                          "keep; return a .clone() of one")
         storages[address] = i
     for i, (a, b) in enumerate(zip(inputs, other, strict=False)):
         kinds = [(tuple(t.shape), t.dtype) if isinstance(t, torch.Tensor) else type(t).__name__ for t in (a, b)]
         if kinds[0] != kinds[1]:
-            raise refuse(f"input {i} is {kinds[0]} under one seed and {kinds[1]} under another; expected the same shapes "
-                         "for every seed, with ragged totals held constant")
+            raise refuse(f"input {i} is {kinds[0]} under one seed and {kinds[1]} under another; expected the same "
+                         "shapes for every seed, with ragged totals held constant")
     if len(inputs) != len(other):
         raise refuse(f"returned {len(inputs)} values under one seed and {len(other)} under another")
 
@@ -188,11 +193,11 @@ def _check_pure(module: ProblemModule, inputs: list[Any], kept: list[Any], outpu
         if not isinstance(t, torch.Tensor):
             continue
         if t.shape != before.shape or not leaves.same([t], [before]):
-            raise module.error(f"{kind.__name__}.forward changed its input {i} in place; expected inputs left as they are: "
-                               "return the new value as an output", at=kind.forward)
+            raise module.error(f"{kind.__name__}.forward changed its input {i} in place; expected inputs left as they "
+                               "are: return the new value as an output", at=kind.forward)
         for where, leaf in output:
             if leaf.numel() and leaf.untyped_storage().data_ptr() == t.untyped_storage().data_ptr():
-                raise module.error(f"{kind.__name__}.forward: {where} shares memory with input {i}, so there is nothing to "
+                raise module.error(f"{kind.__name__}.forward: {where} shares memory with input {i}: nothing to "
                                    "compute; leave it out or return a .clone()", at=kind.forward)
 
 

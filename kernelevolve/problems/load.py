@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelevolve import errors, records, workers
-from kernelevolve.problems import suites as _suites
+from kernelevolve.problems.suites import FolderSuite, KernelBenchSuite, Suite, find, names
 from kernelevolve.workers.pool import scratch
 
 
@@ -72,12 +72,12 @@ def load(ref: str | Path, *, timeout_s: float = 120.0) -> records.Problem:
 
 def suite(name: str) -> list[str]:
     """Ids of a suite's problems. Only folder names are read."""
-    return _suites.find(name).ids()
+    return find(name).ids()
 
 
 def suites() -> list[str]:
     """Names of the suites: built-in ones and those of installed packages."""
-    return _suites.names()
+    return names()
 
 
 def _find(ref: str | Path) -> dict[str, Any]:
@@ -89,16 +89,16 @@ def _find(ref: str | Path) -> dict[str, Any]:
             raise errors.ProblemError(f"{path}: no such file")
         return {"id": f"file/{path.stem}", "suite": "file", "suite_version": "", "path": path}
     head, _, rest = text.partition("/")
-    chosen: _suites.Suite
+    chosen: Suite
     if text.startswith("folder:"):
         folder, _, name = text.removeprefix("folder:").rpartition("/")
-        chosen = _suites.FolderSuite(Path(folder or ".").expanduser())
+        chosen = FolderSuite(Path(folder or ".").expanduser())
     elif text.startswith("kernelbench:"):
         root, _, number = text.removeprefix("kernelbench:").rpartition("/")
         root, _, level = root.rpartition("/")
-        chosen, name = _suites.KernelBenchSuite(Path(root or ".")), f"{level}/{number}"
+        chosen, name = KernelBenchSuite(Path(root or ".")), f"{level}/{number}"
     elif rest:
-        chosen, name = _suites.find(head), rest
+        chosen, name = find(head), rest
     else:
         raise errors.ProblemError(
             f"{text!r} names no problem; expected SUITE/NAME (suites: {', '.join(suites())}), a path that ends in .py, "

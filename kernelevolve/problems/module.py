@@ -67,14 +67,14 @@ class ProblemModule:
             inspect.signature(kind).bind(*arguments)
         except TypeError as error:
             raise self.error(
-                f"{kind.__name__}{inspect.signature(kind)} cannot take the {len(arguments)} values of "
-                f"get_init_inputs: {error}",
+                f"{kind.__name__}{inspect.signature(kind)} cannot take the {len(arguments)} values "
+                f"of get_init_inputs: {error}",
                 at=kind,
             ) from error
         try:
             return kind(*arguments)
         except Exception as error:
-            raise self.blame(error, f"{kind.__name__}(*get_init_inputs())") from error
+            raise self.blame(error, f"{kind.__name__}(*get_init_inputs())", at=kind) from error
 
     def inputs(self, seed: int) -> list[Any]:
         """The arguments of one call, drawn with this seed."""
@@ -87,8 +87,8 @@ class ProblemModule:
             inspect.signature(model.forward).bind(*inputs)
         except TypeError as error:
             raise self.error(
-                f"{type(model).__name__}.forward{inspect.signature(model.forward)} cannot take the {len(inputs)} values "
-                f"of get_inputs: {error}",
+                f"{type(model).__name__}.forward{inspect.signature(model.forward)} cannot take the {len(inputs)} "
+                f"values of get_inputs: {error}",
                 at=type(model).forward,
             ) from error
 
@@ -103,15 +103,17 @@ class ProblemModule:
                     line = 1
         return errors.ProblemError(f"{self.path}:{line}: {text}")
 
-    def blame(self, error: BaseException, doing: str) -> errors.ProblemError:
-        """A ProblemError for an exception out of the file's own code, at the line of the file that led to it."""
-        return _blame(error, self.path, doing)
+    def blame(self, error: BaseException, doing: str, *, at: object = None) -> errors.ProblemError:
+        """A ProblemError for an exception, at the line of the file that led to it or else at that of `at`."""
+        if isinstance(error, errors.ProblemError):
+            return error
+        return self.error(f"{doing} raised {type(error).__name__}: {error}", at=at, line=_line_of(error, self.path))
 
     def _list(self, name: str) -> list[Any]:
         try:
             values = getattr(self.module, name)()
         except Exception as error:
-            raise self.blame(error, f"{name}()") from error
+            raise self.blame(error, f"{name}()", at=getattr(self.module, name)) from error
         if not isinstance(values, (list, tuple)):
             raise self.error(f"{name}() returned a {type(values).__name__}; expected a list of arguments, such as [x]",
                              at=getattr(self.module, name))
@@ -184,16 +186,15 @@ def _execute(source: str, path: str) -> types.ModuleType:
     sys.modules[module.__name__] = module
     try:
         exec(code, module.__dict__)  # noqa: S102 - this worker exists to run it
-    except ModuleNotFoundError as error:
-        blamed = _blame(error, path, "import")
-        raise errors.ProblemError(f"{blamed}; expected one self-contained file: install the package or do without") from error
     except (Exception, SystemExit) as error:
-        raise _blame(error, path, "import") from error
+        text = f"{path}:{_line_of(error, path) or 1}: import raised {type(error).__name__}: {error}"
+        if isinstance(error, ModuleNotFoundError):
+            text += "; expected one self-contained file: install the package or do without"
+        raise errors.ProblemError(text) from error
     return module
 
 
-def _blame(error: BaseException, path: str, doing: str) -> errors.ProblemError:
-    if isinstance(error, errors.ProblemError):
-        return error
+def _line_of(error: BaseException, path: str) -> int | None:
+    """The innermost line of the file on the way to the error."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
-    return errors.ProblemError(f"{path}:{lines[-1] if lines else 1}: {doing} raised {type(error).__name__}: {error}")
+    return lines[-1] if lines else None

@@ -10,6 +10,9 @@ that padding which a mask removes does not count. Outputs count once, expanded o
 
 from __future__ import annotations
 
+import contextlib
+import time
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -27,6 +30,7 @@ _SHAPE_ONLY = {"zeros_like", "ones_like", "empty_like", "full_like", "rand_like"
                "new_empty", "new_full", "_shape_as_tensor"}
 PROBES, FEW_PROBES, MANY_PROBES = 16, 4, 128
 """Elements changed per tensor: few for those below 1 % of the bytes, many where some of the first had no effect."""
+PROBED_BYTES = 2**28
 
 
 def flops(sample: Sample) -> int:
@@ -46,18 +50,30 @@ def bytes_min(sample: Sample, matters: frozenset[str], clock: Clock) -> int:
         sample.model(*sample.inputs)
     read = {name: (trace.mask[name].nonzero().flatten(), t) for name, t in tensors.items()}
     total = sum(at.numel() * t.element_size() for at, t in read.values())
-    # Slow references are limited by arithmetic: there the marks alone are close enough, and probing would take minutes.
-    budget_s = min(20.0, clock.left_s() / 2)
-    probe = sample.call_s * 2 * PROBES * len(read) < budget_s
-    most = MANY_PROBES if sample.call_s * 2 * MANY_PROBES * len(read) < budget_s else PROBES
-    counted = leaves.distinct_bytes(sample.tensors)
-    for at, t in read.values():
-        share = 1.0
-        if probe and at.numel():
-            small = at.numel() * t.element_size() * 100 < total
-            share = _share_with_effect(sample, t, at, FEW_PROBES if small else PROBES, most)
-        counted += int(share * at.numel()) * t.element_size()
+    counted = sample.output_bytes
+    # Large or slow references are limited by arithmetic or take minutes to probe: there the marks alone must do.
+    probe = total <= PROBED_BYTES and sample.call_s < 0.5
+    end = time.monotonic() + clock.left_s() / 2
+    with _one_thread():
+        base = [t for _, t in leaves.flatten(sample.model(*sample.inputs))]
+        for at, t in read.values():
+            share = 1.0
+            if probe and at.numel():
+                few = FEW_PROBES if at.numel() * t.element_size() * 100 < total else PROBES
+                share = _share_with_effect(sample, base, t, at, few, end)
+            counted += int(share * at.numel()) * t.element_size()
     return counted
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """Many short calls: waking a second thread for each costs more than it brings on a busy machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 class _ReadTrace(TorchDispatchMode):
@@ -88,21 +104,25 @@ class _ReadTrace(TorchDispatchMode):
         return func(*args, **kwargs)
 
 
-def _share_with_effect(sample: Sample, t: torch.Tensor, at: torch.Tensor, probes: int, most: int) -> float:
+def _share_with_effect(sample: Sample, base: list[torch.Tensor], t: torch.Tensor, at: torch.Tensor, few: int,
+                       end: float) -> float:
     """Share of the elements at the given storage positions that change the answer: 1.0, or a lower bound."""
     seed_all(2)
     flat = t.as_strided((_storage_size(t),), (1,), 0)
-    chosen = at[torch.randperm(at.numel())[:most]].tolist()
-    hits = [_has_effect(sample, flat, position) for position in chosen[:probes]]
+    chosen = at[torch.randperm(at.numel())[:MANY_PROBES]].tolist()
+    hits: list[bool] = []
+    for position in chosen:
+        if (len(hits) == few and all(hits)) or time.monotonic() > end:
+            break
+        hits.append(_has_effect(sample, base, flat, position))
     if all(hits):
         return 1.0
-    hits += [_has_effect(sample, flat, position) for position in chosen[probes:]]
     n, p, z = len(hits), sum(hits) / len(hits), 1.96
     low = (p + z * z / (2 * n) - z * ((p * (1 - p) + z * z / (4 * n)) / n) ** 0.5) / (1 + z * z / n)
     return max(0.0, low)
 
 
-def _has_effect(sample: Sample, flat: torch.Tensor, position: int) -> bool:
+def _has_effect(sample: Sample, base: list[torch.Tensor], flat: torch.Tensor, position: int) -> bool:
     """Whether the answer changes, in any bit, when this element does."""
     old = flat[position].clone()
     try:
@@ -112,7 +132,7 @@ def _has_effect(sample: Sample, flat: torch.Tensor, position: int) -> bool:
                 output = leaves.flatten(sample.model(*sample.inputs))
             except Exception:  # an inconsistent length or index: the element was read
                 return True
-            if not leaves.same([leaf for _, leaf in output], sample.tensors):
+            if not leaves.same([leaf for _, leaf in output], base):
                 return True
         return False
     finally:

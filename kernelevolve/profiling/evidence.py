@@ -10,6 +10,8 @@ from kernelevolve.profiling.base import Subject
 
 CALL_OVERHEAD_US = 2.3
 """One ctypes call with three data pointers, as measured once; a machine's own figure is facts["call_overhead_us"]."""
+ORDERED_SUM = 4
+"""Dependent operations per chain and pass from which a scalar chain is a sum kept in order: a vector's fewest lanes."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +48,9 @@ class Evidence:
     """Loops with floating-point work, all of it scalar, in functions without any packed floating-point loop."""
     scalar_functions: tuple[str, ...] = ()
     recurrences: int | None = None
-    """Fewest independent chains among loops that carry one; None when no loop does."""
+    """Fewest independent chains among main loops that carry one; None when none does."""
+    chain_bits: int = 0
+    """Vector width of that chain; 0 for scalar arithmetic."""
     scalar_math: tuple[str, ...] = ()
     """Math functions called one element at a time in a loop."""
     vector_math: bool = False
@@ -114,6 +118,19 @@ def _code(static: Mapping[str, Any]) -> dict[str, Any]:
         if not any(loop["fp_bits"] for loop in function["loops"])
     }
     scalar = {name: count for name, count in scalar.items() if count}
+    chains = [
+        (loop["recurrences"], loop["chain_bits"])
+        for function in functions.values()
+        for loop in function["loops"]
+        # A vectorised loop's scalar remainder carries a chain too, one element a pass: only the widest loops count,
+        # and sums kept in order, which the compiler unrolls by the vector's lanes.
+        if loop["recurrences"]
+        and (
+            loop["fp_bits"] == max(other["fp_bits"] for other in function["loops"])
+            or loop["chain_length"] >= ORDERED_SUM * loop["recurrences"]
+        )
+    ]
+    recurrences, chain_bits = min(chains, default=(None, 0))
     scalar_math = {call for function in functions.values() for call in _scalar_math(function)}
     return {
         "seen_code": bool(functions),
@@ -121,7 +138,8 @@ def _code(static: Mapping[str, Any]) -> dict[str, Any]:
         "code_bits": max((loop["bits"] for loop in loops), default=0),
         "scalar_fp_loops": sum(scalar.values()),
         "scalar_functions": tuple(scalar),
-        "recurrences": min((loop["recurrences"] for loop in loops if loop["recurrences"]), default=None),
+        "recurrences": recurrences,
+        "chain_bits": chain_bits,
         "scalar_math": tuple(sorted(scalar_math)),
         "vector_math": any(c.startswith("_ZGV") for f in functions.values() for c in f["math_calls"]),
         "divisions": sum(loop["div_sqrt"] for loop in loops),

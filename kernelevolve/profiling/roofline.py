@@ -83,11 +83,11 @@ def round_spread(timing: Timing) -> float | None:
 def _in_cache(
     timing: Timing, facts: Mapping[str, Any], problem: Problem, achieved: float | None, memory_peak: float | None
 ) -> bool:
-    """Whether the data came from cache: it fits there and calls repeat without a flush, or no memory is that fast."""
+    """Whether the data came from cache: it fits there, and calls repeat without a flush or no memory is that fast."""
     last_level = max(_number(facts, f"l{level}_bytes", 0.0) for level in (2, 3))
     fits = 0 < problem.bytes_min <= last_level
     faster = bool(achieved and memory_peak and achieved > memory_peak)
-    return (fits and timing.inner_repeats > 1) or faster
+    return (fits and (timing.inner_repeats > 1 or faster)) or (not last_level and faster)
 
 
 def _peak_gflops(facts: Mapping[str, Any], problem: Problem) -> float | None:

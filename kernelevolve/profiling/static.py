@@ -8,8 +8,8 @@ Approximations, on purpose:
   spills     moves of a vector register to or from the stack inside a loop. A small array on the stack that is
              addressed directly looks the same.
   gathers    vector gather instructions, and scalar loads whose index was itself loaded in the same loop.
-  recurrence a register that a loop only ever updates from itself with floating-point arithmetic: one pass of the
-             loop cannot be quicker than the latency of that chain. Few such registers mean a chain that hides nothing.
+  recurrence a register whose value after a pass of the loop depends, through floating-point arithmetic, on its value
+             before: a pass cannot be quicker than that chain's latency. Chains through memory are not followed.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ _LIBM = re.compile(
     r"|l?lrint|fma|fmax|fmin|ldexp|frexp|scalbn|tgamma|lgamma)[fl]?(?:_finite)?$"
 )
 _OPENMP = re.compile(r"^(?:GOMP_|omp_|__kmpc_)")
+_XOR = re.compile(r"^v?p?xor")
 _REGISTER = re.compile(r"\b(?:[xyz]mm\d+)\b")
 _GENERAL = re.compile(r"\b(?:r(?:[a-d]x|[sd]i|[sb]p|\d+)[dwb]?|e(?:[a-d]x|[sd]i|[sb]p)|[a-d][xlh]|[sd]il?|[sb]pl?)\b")
 
@@ -164,7 +165,7 @@ def _summarise_loop(loop: Loop, function: Function) -> dict[str, Any]:
         "gathers": kinds["gather"] + _indexed_loads(body),
         "calls": sum(kinds[k] for k in CLASSES if k.startswith("call_")),
         "spills": sum(bool(_MOVE.match(i.opcode) and i.width and stack.match(i.memory)) for i in body),
-        "recurrences": _recurrences(body, function.name),
+        **_chains(body, function.name),
     }
 
 
@@ -197,25 +198,39 @@ def _wide(register: str) -> str:
     return "r" + register.lstrip("re").removesuffix("l") if len(register) > 2 else "r" + register[0] + "x"
 
 
-def _recurrences(body: tuple[Instruction, ...], function: str) -> int:
-    """How many registers the loop only updates from themselves with floating-point arithmetic."""
-    updated, replaced = set[str](), set[str]()
+def _chains(body: tuple[Instruction, ...], function: str) -> dict[str, int]:
+    """Loop-carried chains of floating-point arithmetic: registers whose value after a pass depends on that before it.
+
+    Follows every register through one pass in the order of the code. `recurrences` counts such registers,
+    `chain_length` is the longest chain in arithmetic instructions, `chain_bits` its vector width (0: scalar).
+    """
+    carried: dict[str, dict[str, int]] = {}
+    bits: dict[str, int] = {}
     for instruction in body:
-        if not instruction.operands or instruction.writes_memory:
+        names = [[match.group()[3:] for match in _REGISTER.finditer(operand)] for operand in instruction.operands]
+        if not names or not names[0] or instruction.writes_memory:
             continue
-        destination = _REGISTER.match(instruction.operands[0])
-        if destination is None:
-            continue
-        number = destination.group()[3:]
+        target, sources = names[0][0], {name for operand in names[1:] for name in operand}
         kind = classify(instruction, function)
-        if kind not in FLOATING or instruction.opcode.lstrip("v").startswith(("cmp", "ucomi", "comi")):
-            replaced.add(number)
-            continue
-        legacy = not instruction.opcode.startswith("v")
-        sources = {match.group()[3:] for o in instruction.operands[1:] for match in _REGISTER.finditer(o)}
-        reads = legacy or kind == "fma" or number in sources
-        (updated if reads else replaced).add(number)
-    return len(updated - replaced)
+        if kind == "fma" or (not instruction.opcode.startswith("v") and kind in FLOATING):
+            sources.add(target)
+        if _XOR.match(instruction.opcode) and sources == {target}:
+            sources = set()  # the idiom for zero
+        depths: dict[str, int] = {}
+        for name in sources:
+            for origin, depth in carried.get(name, {name: 0}).items():
+                depths[origin] = max(depths.get(origin, 0), depth + (kind in FLOATING))
+        carried[target] = depths
+        if kind in FLOATING:
+            width = _fp_width(instruction)
+            bits[target] = 0 if width == "scalar" else int(width)
+    lengths = {name: depths[name] for name, depths in carried.items() if depths.get(name, 0) > 0}
+    longest = max(lengths, key=lambda name: lengths[name], default="")
+    return {
+        "recurrences": len(lengths),
+        "chain_length": lengths.get(longest, 0),
+        "chain_bits": bits.get(longest, 0),
+    }
 
 
 class Static(Profiler):

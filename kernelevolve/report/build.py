@@ -59,7 +59,7 @@ def execute(notebook: Any, *, folder: Path) -> Any:
         km=manager.AsyncKernelManager(kernel_spec_manager=ThisPython()),
     )
     try:
-        return client.execute()
+        return client.execute(cleanup_kc=True)  # the manager is ours, so its kernel would otherwise outlive this
     except nbclient.exceptions.CellExecutionError as error:
         raise errors.KernelEvolveError(f"the report's notebook failed: {error.ename}: {error.evalue}") from error
 

@@ -16,7 +16,7 @@ TAGS = frozenset((
 _GLOBAL = {"class", "id", "title", "role", "aria-label", "lang", "dir"}
 _OWN = {"a": {"href"}, "img": {"src", "alt", "width", "height"}, "td": {"colspan", "rowspan"},
         "th": {"colspan", "rowspan", "scope"}, "details": {"open"}, "ol": {"start"}}
-_SILENT = re.compile(r"<(script|style|template|noscript|iframe|svg|math|title)\b.*?(</\1\s*>|\Z)", re.I | re.S)
+_SILENT = re.compile(r"<(script|style|template|noscript|iframe|svg|math|title)\b.*?</\1\s*>", re.I | re.S)
 
 
 def sanitize(html: str) -> str:

@@ -147,9 +147,7 @@ def _apply_confirm(log: StudyLog, data: dict[str, Any]) -> None:
     if node is None:
         return
     intervals = tuple(records.from_dict(records.Interval, i) for i in data["intervals"])
-    if intervals:
-        log.refuted.discard(node.number)
-        result = dataclasses.replace(node.result, confirmations=node.result.confirmations + intervals)
-        log.nodes[node.number] = dataclasses.replace(node, result=result)
-    else:
+    result = dataclasses.replace(node.result, confirmations=node.result.confirmations + intervals)
+    log.nodes[node.number] = dataclasses.replace(node, result=result)
+    if data.get("refuted", not intervals):
         log.refuted.add(node.number)

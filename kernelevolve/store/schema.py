@@ -164,17 +164,19 @@ def _confirm(record: Record, study: str) -> Iterator[Row]:
     d = record.data
     key = {"study": study, "node": d["number"]}
     session = f"confirm {record.writer}/{record.seq}"
-    for place, interval in enumerate(d["intervals"]):
-        yield "evaluations", {**key, "session": f"{session}/{place}", "status": "correct", "time": record.time,
+    statuses = d.get("statuses") or ["correct"] * len(d["intervals"])
+    for place, (interval, status) in enumerate(zip(d["intervals"], statuses, strict=True)):
+        yield "evaluations", {**key, "session": f"{session}/{place}", "status": status, "time": record.time,
                               "measured": True, **_ratio(d.get("baseline"), interval)}
-    if not d["intervals"]:
-        yield "evaluations", {**key, "session": session, "status": "suspect", "time": record.time}
     for place, timings in enumerate(d.get("timings", ())):
         yield from _samples(key, f"{session}/{place}", timings)
 
 
 def _baseline(record: Record, study: str) -> Iterator[Row]:
-    yield from _samples({"study": study, "node": 0}, f"baseline {record.writer}/{record.seq}", record.data["timings"])
+    session = f"baseline {record.writer}/{record.seq}"
+    again = record.data.get("again")
+    yield from _samples({"study": study, "node": 0}, session, record.data["timings"])
+    yield from _samples({"study": study, "node": 0}, session, [{**again, "name": "again"}] if again else [])
 
 
 def _samples(key: Mapping[str, Any], session: str, timings: Any) -> Iterator[Row]:

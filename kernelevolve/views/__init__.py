@@ -6,7 +6,7 @@ what it shows. Nothing here keeps state or draws by itself.
 """
 
 from kernelevolve.views.failures import failures, failures_data, failures_figure, failures_table
-from kernelevolve.views.frame import best, frame, ranked
+from kernelevolve.views.frame import best, frame, ranked, ranked_nodes
 from kernelevolve.views.html import Html
 from kernelevolve.views.roofline import roofline_data, roofline_figure
 from kernelevolve.views.table import candidate_table, table_data, table_html
@@ -16,6 +16,6 @@ from kernelevolve.views.tree import tree, tree_data, tree_figure
 
 __all__ = [
     "Html", "best", "candidate_table", "failures", "failures_data", "failures_figure", "failures_table", "frame",
-    "ranked", "roofline_data", "roofline_figure", "table_data", "table_html", "timing", "timing_data",
+    "ranked", "ranked_nodes", "roofline_data", "roofline_figure", "table_data", "table_html", "timing", "timing_data",
     "timing_figure", "trajectory", "trajectory_data", "trajectory_figure", "tree", "tree_data", "tree_figure",
 ]

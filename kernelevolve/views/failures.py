@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import pandas as pd
 
-from kernelevolve.records import Node
-from kernelevolve.views.frame import Nodes, frame, rows_of
+from kernelevolve.views.frame import Source, frame, rows_of
 from kernelevolve.views.html import Html, clip, hover, table
 from kernelevolve.views.palette import COLOURS, axis, blank, layout
 from kernelevolve.views.requirement import require
 
 
-def failures_data(source: Iterable[Node] | Nodes) -> pd.DataFrame:
+def failures_data(source: Source) -> pd.DataFrame:
     """One row per status that occurred: status, outcome, n, share (of all nodes), nodes (numbers), example (detail)."""
     data = frame(source)
     rows = [
@@ -42,12 +40,12 @@ def failures_figure(data: pd.DataFrame, *, title: str = "What became of the cand
     return figure
 
 
-def failures(source: Iterable[Node] | Nodes, *, title: str = "What became of the candidates") -> Any:
+def failures(source: Source, *, title: str = "What became of the candidates") -> Any:
     """The figure straight from nodes or a study."""
     return failures_figure(failures_data(source), title=title)
 
 
-def failures_table(source: Iterable[Node] | Nodes, *, limit: int = 200) -> Html:
+def failures_table(source: Source, *, limit: int = 200) -> Html:
     """Every candidate that is not correct, with what was expected and what came."""
     everything = frame(source)
     total, data = len(everything), everything[everything["outcome"] != "correct"]

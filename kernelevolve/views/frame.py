@@ -20,55 +20,88 @@ COLUMNS = (
 
 
 class Nodes(Protocol):
-    """Whatever has nodes by number, such as a study or its log; `refuted`, where it has it, holds numbers."""
+    """Whatever has nodes: a study's tree or its log. What it refuted or vetoed is never called best."""
 
     @property
-    def nodes(self) -> Mapping[int, Node]:
-        """By number."""
+    def nodes(self) -> Any:
+        """A sequence of nodes, or a mapping of numbers to nodes."""
 
 
-def nodes_of(source: Iterable[Node] | Nodes) -> list[Node]:
+class HasTree(Protocol):
+    """A study."""
+
+    @property
+    def tree(self) -> Any:
+        """Its `Nodes`."""
+
+
+Source = Iterable[Node] | Nodes | HasTree
+
+
+def nodes_of(source: Source) -> list[Node]:
     """The nodes of a list or a study in the order of their numbers, the problem itself (number 0) left out."""
-    found: Any = source.nodes if hasattr(source, "nodes") else source
+    found: Any = getattr(source, "tree", source)
+    found = getattr(found, "nodes", found)
     found = found.values() if isinstance(found, Mapping) else found
     return sorted((n for n in found if n.number > 0), key=lambda n: n.number)
 
 
-def frame(source: Iterable[Node] | Nodes) -> pd.DataFrame:
+def excluded(source: Source) -> set[int]:
+    """Numbers that may not be called best: refuted when measured again, or vetoed by the engineer."""
+    found: Any = getattr(source, "tree", source)
+    numbers = {*getattr(found, "refuted", ()), *getattr(found, "vetoed", ())}
+    for act in getattr(found, "acts", ()):
+        if act.name == "veto":
+            change = numbers.add if act.arguments.get("on", True) else numbers.discard
+            change(act.arguments["number"])
+    return numbers
+
+
+def frame(source: Source) -> pd.DataFrame:
     """One row per node in the order of their numbers; columns as in COLUMNS.
 
     `ratio`, `low` and `high` are t_reference / t_candidate against the fastest baseline and its 95 % interval,
-    NaN where nothing was timed. `ranked` is true for what may be called best: correct, measured, finite, and not
-    refuted when measured again. `score` ranks: see `score`.
+    NaN where nothing was timed. `ranked` is true for what `ranked_nodes` holds. `score` ranks: see `score`.
     """
-    ordered, refuted = nodes_of(source), getattr(source, "refuted", ())
+    ordered = nodes_of(source)
+    good = {n.number for n in ranked_nodes(source)}
     by_number = {n.number: n for n in ordered}
     depth: dict[int, int] = {}
     rows = []
     for node in ordered:
-        depth[node.number] = 1 + max((depth.get(p, 0) for p in node.parents), default=-1)
-        rows.append(_row(node, by_number, depth[node.number], refuted))
+        depth[node.number] = 1 + max((depth.get(p, 0) for p in node.parents), default=0)
+        rows.append(_row(node, by_number, depth[node.number], good))
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
 def stage(node: Node, by_number: dict[int, Node]) -> str:
-    """"draft" without parents, "debug" when the first parent does not work, else "improve"."""
-    if not node.parents:
+    """"draft" without parents, "debug" when a parent does not work, else "improve"."""
+    parents = [by_number[p] for p in node.parents if p in by_number]
+    if not parents:
         return "draft"
-    first = by_number.get(node.parents[0])
-    return "debug" if first is not None and not first.result.correct else "improve"
+    return "improve" if all(p.result.correct for p in parents) else "debug"
 
 
 def ranked(node: Node) -> bool:
-    """Whether the node may be called best: correct, measured and with a finite, positive fitness."""
-    return node.result.correct and node.result.measured and math.isfinite(node.fitness) and node.fitness > 0
+    """Whether the node may be ranked: correct, with a finite, positive fitness."""
+    return node.result.correct and math.isfinite(node.fitness) and node.fitness > 0
 
 
-def best(source: Iterable[Node] | Nodes) -> Node | None:
+def ranked_nodes(source: Source) -> list[Node]:
+    """Nodes that may be called best, best first, the earlier of two equals first.
+
+    Refuted and vetoed ones are left out. Measured and modelled times are never ranked together: where one node is
+    measured, the modelled ones are left out.
+    """
+    out = excluded(source)
+    good = [n for n in nodes_of(source) if ranked(n) and n.number not in out]
+    measured = [n for n in good if n.result.measured]
+    return sorted(measured or good, key=lambda n: (-score(n), n.number))
+
+
+def best(source: Source) -> Node | None:
     """The fastest of the ranked nodes, by `score`, the earliest on a tie; None when there is none."""
-    refuted = getattr(source, "refuted", ())
-    candidates = (n for n in nodes_of(source) if ranked(n) and n.number not in refuted)
-    return max(candidates, key=lambda n: (score(n), -n.number), default=None)
+    return next(iter(ranked_nodes(source)), None)
 
 
 def score(node: Node) -> float:
@@ -82,7 +115,7 @@ def rows_of(data: pd.DataFrame) -> Iterator[Any]:
     return data.itertuples(index=False)
 
 
-def _row(node: Node, by_number: dict[int, Node], depth: int, refuted: Collection[int]) -> dict[str, Any]:
+def _row(node: Node, by_number: dict[int, Node], depth: int, good: Collection[int]) -> dict[str, Any]:
     result, proposal = node.result, node.proposal
     own = next((t for t in result.timings if t.name == "candidate" and t.samples_ms), None)
     ratio = result.ratio or Interval(math.nan, math.nan, math.nan)
@@ -93,7 +126,8 @@ def _row(node: Node, by_number: dict[int, Node], depth: int, refuted: Collection
     return {
         "node": node.number, "parents": node.parents, "depth": depth, "stage": stage(node, by_number),
         "operator": proposal.operator, "move": proposal.move, "language": proposal.language,
-        "status": result.status.value, "outcome": outcome(result.status), "ranked": ranked(node) and node.number not in refuted,
+        "status": result.status.value, "outcome": outcome(result.status),
+        "ranked": node.number in good,
         "measured": result.measured, "fitness": node.fitness, "score": score(node), "reference": result.reference,
         "ratio": ratio.value, "low": ratio.low, "high": ratio.high,
         "eager_ratio": against("eager"), "compile_ratio": against("compile"),

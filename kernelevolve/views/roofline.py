@@ -21,17 +21,21 @@ COLUMNS = ["node", "name", "intensity", "gflops", "gbytes_s", "peak_gflops", "pe
 def roofline_data(nodes: Sequence[Node], facts: Mapping[str, float], *, bytes_min: int, flops: int) -> pd.DataFrame:
     """One row per timed side: intensity (FLOP per byte), gflops and gbytes_s reached, and the machine's peaks.
 
-    `facts` holds the peaks measured on the machine: "fp32_gflops" (10^9 FLOP/s) and "copy_gb_s" (10^9 bytes/s).
+    Peaks are those that the node's profile compared with (a working set that fits a cache has the cache's), else the
+    machine's own in `facts`: "fp32_gflops" (10^9 FLOP/s) and "copy_gb_s" (10^9 bytes/s).
     `bytes_min` and `flops` are the problem's; the rates are therefore lower bounds for a candidate that does more.
     """
     rows = []
     for node in nodes:
+        part = node.result.profile.get("roofline") or {}
+        compute, memory = (part.get(mine) or facts.get(fact) or math.nan
+                           for mine, fact in (("peak_gflops", "fp32_gflops"), ("peak_gb_s", "copy_gb_s")))
         for timing in node.result.timings:
             seconds = timing.median_ms / 1e3 if timing.samples_ms else math.nan
             if bytes_min > 0 and seconds > 0:
                 name = f"node {node.number}" if timing.name == "candidate" else timing.name
                 rows.append((node.number, name, flops / bytes_min, flops / seconds / 1e9, bytes_min / seconds / 1e9,
-                             float(facts.get("fp32_gflops", math.nan)), float(facts.get("copy_gb_s", math.nan))))
+                             float(compute), float(memory)))
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
@@ -49,7 +53,7 @@ def roofline_figure(data: pd.DataFrame, *, title: str = "Roofline") -> Any:
         figure.add_trace(go.Bar(orientation="h", y=labels, x=data["gbytes_s"], marker={"color": colours},
                                 text=[f" {number(100 * v / peak)} %" for v in data["gbytes_s"]], textposition="outside",
                                 cliponaxis=False, hovertemplate="%{y}: %{x:.3g} GB/s<extra></extra>"))
-        figure.add_vline(x=peak, line={"dash": "dash", "color": "#767676"}, annotation_text="measured copy bandwidth",
+        figure.add_vline(x=peak, line={"dash": "dash", "color": "#767676"}, annotation_text="measured peak bandwidth",
                          annotation_position="bottom left")
         figure.update_layout(height=150 + 46 * len(data), bargap=0.4)
         figure.update_xaxes(axis("GB/s (least bytes / median time)", range=[0, 1.15 * max(peak, fastest)]))
@@ -73,4 +77,4 @@ def roofline_caption(data: pd.DataFrame) -> str:
         return "Roofline: nothing timed, or the problem's bytes are unknown."
     parts = [f"{row.name} {number(row.gbytes_s)} GB/s"
              + (f" and {number(row.gflops)} GFLOP/s" if row.gflops > 0 else "") for row in rows_of(data)]
-    return f"Roofline: {'; '.join(parts)}; measured copy bandwidth {number(float(data['peak_gbytes_s'].iloc[0]))} GB/s."
+    return f"Roofline: {'; '.join(parts)}; measured peak bandwidth {number(float(data['peak_gbytes_s'].iloc[0]))} GB/s."

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import pandas as pd
 
-from kernelevolve.records import Node
-from kernelevolve.views.frame import Nodes, frame, rows_of
+from kernelevolve.views.frame import Source, frame, rows_of
 from kernelevolve.views.html import Html, clip, number, table
 
 COLUMNS = ("node", "parents", "stage", "move", "status", "ratio [95 %]", "× eager", "× compile", "median ms",
@@ -15,7 +12,7 @@ COLUMNS = ("node", "parents", "stage", "move", "status", "ratio [95 %]", "× eag
 _NUMERIC = ("node", "ratio [95 %]", "× eager", "× compile", "median ms", "build s")
 
 
-def table_data(source: Iterable[Node] | Nodes, *, order: str = "node") -> pd.DataFrame:
+def table_data(source: Source, *, order: str = "node") -> pd.DataFrame:
     """`frame(source)` in the order wanted: "node" (as recorded) or "fitness" (fastest first, failures last)."""
     data = frame(source)
     if order == "fitness":
@@ -44,7 +41,7 @@ def table_html(data: pd.DataFrame, *, limit: int = 500) -> Html:
                 text if len(shown) else "no candidate yet")
 
 
-def candidate_table(source: Iterable[Node] | Nodes, *, order: str = "node", limit: int = 500) -> Html:
+def candidate_table(source: Source, *, order: str = "node", limit: int = 500) -> Html:
     """The table straight from nodes or a study."""
     return table_html(table_data(source, order=order), limit=limit)
 
@@ -55,5 +52,5 @@ def table_caption(data: pd.DataFrame, shown: int) -> str:
         return "No candidate yet."
     modelled = int((~data["measured"].astype(bool)).sum())
     return (f"{shown} of {len(data)} candidates shown; {int(data['ranked'].sum())} of {len(data)} are correct and "
-            f"ranked{f'; {modelled} with modelled times, never ranked' if modelled else ''}. "
+            f"ranked{f'; {modelled} with modelled times, never ranked beside measured ones' if modelled else ''}. "
             "★ marks the best. Ratios are baseline time / candidate time.")

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from kernelevolve.records import Node
-from kernelevolve.views.frame import Nodes, frame, rows_of
+from kernelevolve.views.frame import Source, frame, rows_of
 from kernelevolve.views.html import hover, number
 from kernelevolve.views.palette import BLUE, COLOURS, OUTCOMES, SYMBOLS, axis, blank, layout
 from kernelevolve.views.requirement import require
 
 
-def trajectory_data(source: Iterable[Node] | Nodes) -> pd.DataFrame:
+def trajectory_data(source: Source) -> pd.DataFrame:
     """`frame(source)` with the best so far: columns best, best_low, best_high (ratios), best_node (0 for none yet)."""
     data = frame(source)
     rank = data["fitness"].where(data["ranked"].astype(bool), -np.inf).to_numpy(dtype=float)
@@ -59,7 +57,7 @@ def trajectory_figure(data: pd.DataFrame, *, title: str = "Fitness trajectory") 
     return figure
 
 
-def trajectory(source: Iterable[Node] | Nodes, *, title: str = "Fitness trajectory") -> Any:
+def trajectory(source: Source, *, title: str = "Fitness trajectory") -> Any:
     """The figure straight from nodes or a study."""
     return trajectory_figure(trajectory_data(source), title=title)
 

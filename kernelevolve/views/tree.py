@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from kernelevolve.records import Node
-from kernelevolve.views.frame import Nodes, frame, rows_of
+from kernelevolve.views.frame import Source, frame, rows_of
 from kernelevolve.views.html import hover, number
 from kernelevolve.views.palette import GREY, OUTCOMES, SYMBOLS, axis, blank, layout
 from kernelevolve.views.requirement import require
@@ -18,7 +16,7 @@ ROOT = 0
 """Number of the problem itself, the parent of every draft."""
 
 
-def tree_data(source: Iterable[Node] | Nodes) -> pd.DataFrame:
+def tree_data(source: Source) -> pd.DataFrame:
     """`frame(source)` with a place: x (node number), y (lane of its lineage), best_path (on the way to the best).
 
     The layout is tidy: leaves take one lane each in depth-first order over first parents, an inner node sits
@@ -72,7 +70,7 @@ def tree_figure(data: pd.DataFrame, *, title: str = "Search tree") -> Any:
     return figure
 
 
-def tree(source: Iterable[Node] | Nodes, *, title: str = "Search tree") -> Any:
+def tree(source: Source, *, title: str = "Search tree") -> Any:
     """The figure straight from nodes or a study."""
     return tree_figure(tree_data(source), title=title)
 

@@ -18,11 +18,12 @@ INTEGERS = ("bool", "uint8", "int8", "int16", "int32", "int64")
 
 UNARY = (
     "neg", "abs", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "reciprocal", "sin", "cos",
-    "tan", "tanh", "sigmoid", "erf", "asin", "acos", "atan", "sinh", "cosh", "floor", "ceil", "round", "trunc", "sign", "not", "isnan", "isinf",
+    "tan", "tanh", "sigmoid", "erf", "asin", "acos", "atan", "sinh", "cosh", "floor", "ceil", "round", "trunc", "sign",
+    "not", "isnan", "isinf",
 )  # fmt: skip
 BINARY = (
     "add", "sub", "mul", "div", "floordiv", "mod", "pow", "max", "min", "lt", "le", "gt", "ge", "eq", "ne", "and", "or",
-    "xor", "shl", "shr", "atan2",
+    "xor", "shl", "shr", "atan2", "fmod",
 )  # fmt: skip
 TERNARY = ("where", "fma", "clamp")
 COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne", "not", "isnan", "isinf")
@@ -59,7 +60,7 @@ class Expr:
             known = object.__new__(cls)
             for name, content in (("op", op), ("args", args), ("dtype", dtype), ("value", value), ("right", right)):
                 object.__setattr__(known, name, content)
-            cls._known[key] = known
+            known = cls._known.setdefault(key, known)
         return known
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -8,12 +8,12 @@ Kinds and their attributes (inputs -> outputs; all shapes are those of the value
 
 | kind | attributes | meaning |
 |---|---|---|
-| pointwise | expr: Expr | one scalar expression per element of the output; reads by broadcast (`arg`) or at a position (`load`) |
-| reduce | op, dims, keepdim | sum, prod, max, min, any, all, argmax, argmin over `dims` (non-negative, sorted) |
+| pointwise | expr: Expr | a scalar expression per element of the output; reads by `arg` (broadcast) or `load` |
+| reduce | op, dims | sum, prod, max, min, any, all, argmax, argmin over `dims` (non-negative, sorted), kept as size 1 |
 | scan | op, dim, reverse, exclusive | cumulative sum, prod, max, min along `dim` |
-| view | offset, strides | element (i, j, …) of the output is element offset + i*s0 + j*s1 + … of the contiguous input |
+| view | offset, strides | element (i, j, …) is element offset + i*s0 + j*s1 + … of the contiguous input |
 | matmul | transpose_a, transpose_b | (…, M, K) x (…, K, N), batch dimensions broadcast |
-| conv | stride, padding, dilation, groups, transposed, output_padding | input, weight [, bias]; 1 to 3 spatial dimensions |
+| conv | stride, padding, dilation, groups, transposed, output_padding | input, weight [, bias]; 1 to 3 dimensions |
 | pool | op, kernel, stride, padding, dilation, count_include_pad | max or mean over windows |
 | topk | k, dim, largest, sorted | -> values, indices |
 | sort | dim, descending, stable | -> values, indices |
@@ -27,6 +27,7 @@ Kinds and their attributes (inputs -> outputs; all shapes are those of the value
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -80,22 +81,30 @@ class Graph:
     """The function that `forward` computes."""
 
     values: Mapping[str, Value]
-    inputs: tuple[str | None, ...]
-    """Names of forward's arguments in order; None for one that is not a tensor or not used."""
+    inputs: tuple[str, ...]
+    """Names of forward's tensor arguments in order."""
     parameters: Mapping[str, str]
     """Value name -> attribute path under `self`, such as "norm.weight" (parameters, buffers, constants)."""
     ops: tuple[Op, ...]
     """In an order in which they can be computed."""
     outputs: Any
-    """The structure forward returns: a value name, or a list/tuple/dict of them: {"tuple": [...]}, {"list": [...]}, {"dict": {...}}."""
+    """What forward returns: a value name, or nested: {"tuple": [...]}, {"list": [...]}, {"dict": {...}}, {"const": x}."""
     argument_names: tuple[str, ...] = ()
     """forward's own parameter names, without self."""
+    access: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """How to reach an input: value name -> Python expression of forward's arguments ("x", "xs[0]")."""
+    constants: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """Value name -> nested numbers of a small tensor made inside forward."""
 
     def op(self, name: str) -> Op:
-        """The operation that defines a value."""
+        """The operation that defines a value; KeyError for an input or parameter."""
         return self._by_output[name]
 
-    @property
+    def maker(self, name: str) -> Op | None:
+        """The operation that defines a value, None for an input or parameter."""
+        return self._by_output.get(name)
+
+    @functools.cached_property
     def _by_output(self) -> dict[str, Op]:
         return {out: op for op in self.ops for out in op.outputs}
 
@@ -112,6 +121,8 @@ def _leaves(structure: Any) -> Iterator[str]:
     if isinstance(structure, str):
         yield structure
     elif isinstance(structure, Mapping):
-        (kind, items), = structure.items()
+        ((kind, items),) = structure.items()
+        if kind == "const":
+            return
         for item in items.values() if kind == "dict" else items:
             yield from _leaves(item)

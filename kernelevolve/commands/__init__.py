@@ -1,0 +1,1 @@
+"""What each command of `cli.py` does. Signatures and help are there, so that `--help` imports none of this."""

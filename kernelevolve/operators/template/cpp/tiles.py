@@ -1,0 +1,94 @@
+"""The register tile: a block of rows times a few vectors of columns, accumulated in registers.
+
+Explicit vector types rather than `omp simd`: the accumulators of a whole tile stay in registers only when the
+compiler sees them as separate vectors. GCC turns `c += a * b` on them into fused multiply-adds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kernelevolve.operators.template.cpp.anchor import indent
+
+BYTES = {"float": 4, "double": 8}
+
+
+def vector_type(name: str, kind: str, lanes: int) -> str:
+    """A vector of `lanes` elements that may lie at any address."""
+    return (
+        f"typedef {kind} {name}_vec __attribute__((vector_size({lanes * BYTES[kind]}), aligned({BYTES[kind]}), may_alias));"
+    )
+
+
+def tile_function(
+    name: str, kind: str, *, lanes: int, vectors: int, row_step: int, loops: Sequence[tuple[str, str, int, int]], width: int
+) -> str:
+    """`NAME_tile<ROWS>(a, b, c, depth, first)`: c[i][j] (+)= sum of a[i * row_step + …] * b[… + j].
+
+    Args:
+        name: Start of the function's name.
+        kind: "float" or "double".
+        lanes: Elements of a vector.
+        vectors: Vectors of columns of the tile.
+        row_step: Elements of `a` between rows.
+        loops: The summed indices, outermost first: (variable, count as C++ text, step in a, step in b).
+        width: Elements of `c` between rows.
+    """
+    a_at = " + ".join([f"i * {row_step}", *(f"{v} * {sa}" for v, _, sa, _ in loops)])
+    b_at = " + ".join([*(f"{v} * {sb}" for v, _, _, sb in loops), f"j * {lanes}"])
+    body = f"""{name}_vec right[{vectors}];
+for (int j = 0; j < {vectors}; j++) right[j] = *(const {name}_vec*)(b + {b_at});
+#pragma GCC unroll 32
+for (int i = 0; i < ROWS; i++) {{
+    const {kind} left = a[{a_at}];
+    #pragma GCC unroll 8
+    for (int j = 0; j < {vectors}; j++) sum[i][j] += left * right[j];
+}}"""
+    for variable, count, _, _ in reversed(loops):
+        body = f"for (int64_t {variable} = 0; {variable} < {count}; {variable}++) {{\n{indent(body)}\n}}"
+    return f"""template <int ROWS>
+static inline __attribute__((always_inline)) void {name}_tile(
+    const {kind}* __restrict a, const {kind}* __restrict b, {kind}* __restrict c, int64_t depth, bool first) {{
+    {name}_vec sum[ROWS][{vectors}];
+    for (int i = 0; i < ROWS; i++)
+        for (int j = 0; j < {vectors}; j++)
+            sum[i][j] = first ? {name}_vec{{}} : *({name}_vec*)(c + i * {width} + j * {lanes});
+{indent(body)}
+    for (int i = 0; i < ROWS; i++)
+        for (int j = 0; j < {vectors}; j++) *({name}_vec*)(c + i * {width} + j * {lanes}) = sum[i][j];
+}}"""
+
+
+def dot_function(name: str, kind: str, *, lanes: int, columns: int, depth: int, row_step: int, column_step: int, width: int) -> str:
+    """`NAME_tile<ROWS, COLUMNS>(a, b, c)`: dot products of contiguous rows of `a` with contiguous rows of `b`.
+
+    For few rows: nothing is packed, every element of `b` is read once, and the sum of a vector's lanes comes last.
+    """
+    whole = depth // lanes * lanes
+    rest = f"""
+    for (int64_t k = {whole}; k < {depth}; k++)
+        for (int i = 0; i < ROWS; i++)
+            for (int j = 0; j < COLUMNS; j++) c[i * {width} + j] += a[i * {row_step} + k] * b[j * {column_step} + k];"""
+    return f"""template <int ROWS, int COLUMNS>
+static inline __attribute__((always_inline)) void {name}_tile(
+    const {kind}* __restrict a, const {kind}* __restrict b, {kind}* __restrict c) {{
+    {name}_vec sum[ROWS][COLUMNS];
+    for (int i = 0; i < ROWS; i++)
+        for (int j = 0; j < COLUMNS; j++) sum[i][j] = {name}_vec{{}};
+    for (int64_t k = 0; k < {whole}; k += {lanes}) {{
+        {name}_vec right[COLUMNS];
+        for (int j = 0; j < COLUMNS; j++) right[j] = *(const {name}_vec*)(b + j * {column_step} + k);
+        for (int i = 0; i < ROWS; i++) {{
+            const {name}_vec left = *(const {name}_vec*)(a + i * {row_step} + k);
+            for (int j = 0; j < COLUMNS; j++) sum[i][j] += left * right[j];
+        }}
+    }}
+    for (int i = 0; i < ROWS; i++)
+        for (int j = 0; j < COLUMNS; j++) {{
+            {kind} total = 0;
+            for (int l = 0; l < {lanes}; l++) total += sum[i][j][l];
+            c[i * {width} + j] = total;
+        }}{rest if depth % lanes else ""}
+}}"""
+
+
