@@ -54,19 +54,19 @@ class Accounts:
 class Run:
     """What one call of `Study.run` did."""
 
-    study: str
-    reason: str
+    study: str = ""
+    reason: str = ""
     """Why it ended."""
-    steps: int
-    wall_s: float
-    counts: Mapping[str, int]
+    steps: int = 0
+    wall_s: float = 0.0
+    counts: Mapping[str, int] = dataclasses.field(default_factory=dict)
     """Nodes of the whole study by status."""
-    seconds: Mapping[str, float]
+    seconds: Mapping[str, float] = dataclasses.field(default_factory=dict)
     """Wall seconds by part of the loop."""
-    framework_share: float
-    best: int | None
+    framework_share: float = 0.0
+    best: int | None = None
     """Number of the best node, None while none is correct."""
-    ratio: float
+    ratio: float = 0.0
     """Its ratio to the reference, the confirmed one where there is one; 0 without a best node."""
 
     def __repr__(self) -> str:

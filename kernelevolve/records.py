@@ -372,8 +372,10 @@ def _build(kind: Any, data: Any) -> Any:
         inner = [a for a in typing.get_args(kind) if a is not type(None)]
         return _build(inner[0], data)
     if origin is tuple:
-        args = typing.get_args(kind)
-        return tuple(_build(args[0], v) for v in data)
+        inner_kind = typing.get_args(kind)[0]
+        if inner_kind in (int, str) or (inner_kind is float and not any(isinstance(v, str) for v in data)):
+            return tuple(data)  # samples come by the hundred
+        return tuple(_build(inner_kind, v) for v in data)
     if origin in (Mapping, dict):
         return {k: _build(typing.get_args(kind)[1], v) for k, v in data.items()}
     if dataclasses.is_dataclass(kind):

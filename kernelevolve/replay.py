@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kernelevolve.records import Node, Proposal, Result, Status
+from kernelevolve.accounts import Run
+from kernelevolve.records import Node, Proposal, Result, Status, from_dict
 from kernelevolve.search import Tree
 from kernelevolve.store import StudyLog
 from kernelevolve.store.journal import utc_now
@@ -22,6 +23,7 @@ def replay(study: Study, log: StudyLog) -> None:
         else:
             study.learn(log.nodes[number])
     study.tree.refuted |= log.refuted
+    study.runs = [from_dict(Run, end) for end in log.ends]
     for act in log.acts:
         apply(study.tree, act.name, act.arguments)
 

@@ -56,18 +56,21 @@ class Session:
         self._asked: Selection | None = None
         self._written: Proposal | None = None
         self._seen: dict[str, int] = {}
+        self._lost = 0
         self._unfinished: set[str] = set()
+        self.runs: list[Run] = []
         self._accounts = Accounts()
 
     @property
     def _ask(self) -> int:
         """Number of this ask among those that came to an end: lost ones do not shift the choices after a resume."""
-        return 1 + sum(n.status is not Status.LOST for n in self.tree.nodes)
+        return 1 + len(self.tree) - self._lost
 
     def learn(self, node: Node) -> None:
         """Take a recorded node into the tree, the policy's statistics and the list of what was tried."""
         self.tree.add(node)
         self._asked = self._written = None
+        self._lost += node.status is Status.LOST
         unfinished = node.status in (Status.LOST, Status.HARNESS_ERROR)
         for key in operators.keys(node.proposal):
             # What ended without a verdict may be tried once more; if it does so again, it may be the cause.
@@ -172,6 +175,7 @@ class Session:
             best=best.number if best else None, ratio=self.tree.score(best.number) if best else 0.0,
         )
         self._writer.append("end", records.to_dict(run))
+        self.runs.append(run)
         return run
 
     def _follow(self, policy: Policy) -> None:
@@ -194,7 +198,7 @@ class Session:
     def __repr__(self) -> str:
         best = self.tree.best
         leader = f"best is node {best.number} at {self.tree.score(best.number):.2f}x" if best else "nothing correct yet"
-        return f"<Study {self.name!r} of {self.problem.id}: {len(self.tree)} nodes, {leader}>"
+        return f"<Study {self.name!r} of {self.problem.id!r}: {len(self.tree)} nodes, {leader}>"
 
     def _repr_html_(self) -> str:
         from kernelevolve import show

@@ -16,7 +16,7 @@ class Settings:
     trials: int = 5
     """Correctness trials, each with fresh inputs; at least 5, because each input distribution needs one."""
     rounds: int = 12
-    """Timing rounds; in each, every side is measured once, in ABBA order. 12 rounds give a 96 % interval of a median."""
+    """Timing rounds; in each, every side is measured once, in ABBA order. 12 give a 96 % interval of a median."""
     time_s: float = 1.0
     """Time budget of one interleaved timing session."""
     baseline_time_s: float = 2.0

@@ -27,7 +27,8 @@ def text(record: Any) -> str:
     """One line for the same."""
     title, rows, _ = _describe(record)
     shown = "; ".join(f"{k} {v}" for k, v in rows[:3] if v)
-    return f"<{title}{': ' if shown else ''}{_cut(shown, 200)}>"
+    line = f"{title}: {shown}" if shown else title
+    return f"<{_cut(' '.join(line.split()), 240)}>"
 
 
 def run_html(run: Run) -> str:

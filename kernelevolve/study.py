@@ -12,6 +12,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from kernelevolve import errors, operators, platforms, problems, records
 from kernelevolve.accounts import Accounts, Run
@@ -212,15 +213,22 @@ class Study(Session):
                 raise
             return self._end(reason or "interrupted", done)
 
-    def confirm(self, finalists: int = FINALISTS) -> None:
-        """Measure the fastest nodes again in fresh processes, and whoever leads after that, until the leader is one
-        that was measured again: the best of many noisy numbers is too good.
+    def confirm(self, number: int) -> Node:
+        """Measure a correct node again in fresh processes; answers the node with its `confirmations`.
+
+        Raises StudyError for a node that was never timed, WorkerError when the measurement failed by our own fault.
         """
-        for node in self._unconfirmed(finalists):
-            if not self._measure_again(node):
-                return
+        node = self.tree.node(number)
+        if node.fitness <= 0:
+            raise errors.StudyError(f"node {number} is {node.status.value}: only a correct, timed one can be confirmed")
+        if not self._measure_again(node):
+            raise errors.WorkerError(f"node {number} could not be measured again, through no fault of its own")
+        return self.tree.node(number)
 
     def _unconfirmed(self, finalists: int) -> Iterator[Node]:
+        """The fastest nodes, then whoever leads, until the leader is one that was measured again: the best of many
+        noisy numbers is too good.
+        """
         yield from [n for n in self.tree.ranked()[:finalists] if not n.result.confirmations]
         for _ in range(finalists):
             if (leader := self.tree.best) and not leader.result.confirmations:
@@ -275,6 +283,31 @@ class Study(Session):
                 "or read the nodes' details with `kernelevolve show`"
             )
         return best
+
+    @property
+    def cost(self) -> dict[str, float]:
+        """What the study used so far: seconds of its runs, the framework's share of them, tokens and dollars."""
+        wall_s = sum(r.wall_s for r in self.runs)
+        proposals = [n.proposal for n in self.tree.nodes]
+        return {
+            "steps": len(self.tree),
+            "wall_s": wall_s,
+            "framework_share": sum(r.framework_share * r.wall_s for r in self.runs) / wall_s if wall_s else 0.0,
+            "tokens_in": sum(p.tokens_in for p in proposals),
+            "tokens_out": sum(p.tokens_out for p in proposals),
+            "cost_usd": sum(p.cost_usd for p in proposals),
+        }
+
+    @classmethod
+    def open_or_create(cls, problem: Problem | str | Path, *, name: str,
+                       workspace: str | Path | Workspace | None = None, **choices: Any) -> Study:
+        """The study of that name, resumed when it exists (as it was set up then), else begun with these choices."""
+        if name in Workspace(workspace).studies():
+            # Names stand in the journal; an instance of a class that is not registered has to be given again.
+            given = ("operator", "policy", "evaluator")
+            known = {k: v for k, v in choices.items() if k in given and not isinstance(v, str)}
+            return cls.resume(name, workspace=workspace, **known)
+        return cls(problem, name=name, workspace=workspace, **choices)
 
     @classmethod
     def resume(

@@ -70,7 +70,8 @@ def answer(proposal: Proposal, failing: float, slower: float = 1.0) -> Result:
     timings = tuple(timing(name, ms, rng) for name, ms in (("candidate", own), ("eager", 2.0), ("compile", 1.5)))
     ratios = {t.name: ratio(t, timings[0]) for t in timings[1:]}
     return Result(
-        proposal, Status.CORRECT, timings=timings, ratios=ratios, stage_s={"build": 0.001, "check": 0.001, "time": 0.001},
+        proposal, Status.CORRECT, timings=timings, ratios=ratios,
+        stage_s={"build": 0.001, "check": 0.001, "time": 0.001},
         diagnosis=Diagnosis("memory", "Moves 1 MB.", {"share": 0.5}), profile={"static": {"fma": 3}}, environment="env",
     )
 

@@ -165,7 +165,8 @@ class Bench:
             worker.channel.send({
                 "op": "load", "path": str(self._path), "build_dir": str(self._path.parent / "baselines"),
                 "language": "pytorch", "name": name if is_reference else "Model",
-                "reference": is_reference, "compile": name == "compile", "case": self.info["case"], "threads": self.threads,
+                "reference": is_reference, "compile": name == "compile", "case": self.info["case"],
+                "threads": self.threads,
             })
             answer, _ = worker.channel.recv(limit)
         except (ChannelClosedError, TimeoutError) as error:

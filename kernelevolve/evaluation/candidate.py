@@ -118,14 +118,12 @@ class Candidate:
                     os.close(fd)
                 return answer
             if self._decided is not None:
-                if own:
-                    raise EndedError(self._decided)
                 if time.monotonic() > deadline:
                     raise SilentError(f"the judge does not answer, {_GRACE_S:g} s after the candidate's end")
                 continue
             found = self._look(stage, deadline, limit_s)
             if found is not None:
-                self._decide(found)
+                self._decide(found, raising=own)
                 deadline = time.monotonic() + _GRACE_S
 
     def _look(self, stage: str, deadline: float, limit_s: float) -> Verdict | None:

@@ -42,7 +42,7 @@ def _examine(answer: dict[str, Any], memory: Memory, trial: Trial, rules: RuleSe
     for i, (leaf, own, true) in enumerate(zip(leaves, trial.reference, trial.truth, strict=True)):
         got = read(memory, int(leaf["start"]), own)
         name = f"{trial.name} (seed {trial.seed})"
-        error = rules.judge(got, truth=true, reference=own, leaf=i, trial=name, scale=scale)
+        error = rules.judge(got, truth=true, reference=own, leaf=i, trial=name, scale=scale, terms=trial.terms)
         errors.append(error)
         if not error.passed and bad is None:
             bad = Verdict(Status.WRONG_VALUE, f"{where}: {_explain(got, own, true, error)}")
@@ -63,7 +63,7 @@ def _examine_form(leaf: dict[str, Any], own: torch.Tensor, kind: str, *, view: b
     if leaf["overlaps"] and not view:
         return Status.DISHONEST, "shares memory with an input; expected a result of its own"
     if leaf["kept"] and not view:
-        return Status.DISHONEST, "is the buffer that the former call returned; expected a fresh one, as PyTorch allocates"
+        return Status.DISHONEST, "is the buffer that the former call returned; expected a fresh one each time"
     return None
 
 
@@ -118,5 +118,5 @@ def _explain(got: torch.Tensor, own: torch.Tensor, true: torch.Tensor, error: Le
     kind = "not finite" if got.is_floating_point() and not torch.isfinite(got[tuple(place)]) else "off"
     value, expected = got[tuple(place)].item(), own[tuple(place)].item()
     return (f"output {error.leaf}: {count} of {got.numel()} elements {kind}, such as {value!r} at {place} where "
-            f"{expected!r} is expected; relative error {error.error:.3g}, the reference's own {error.reference_error:.3g}, "
-            f"limit {error.limit:.3g}, largest difference {error.max_abs:.3g}")
+            f"{expected!r} is expected; relative error {error.error:.3g}, the reference's own "
+            f"{error.reference_error:.3g}, limit {error.limit:.3g}, largest difference {error.max_abs:.3g}")

@@ -75,7 +75,7 @@ class Evaluator:
         self._bench: Bench | None = None
 
     def start(self) -> Baseline:
-        """Bring up the judge and the baselines, and measure them. Raises ProblemError when the problem cannot be used."""
+        """Bring up the judge and the baselines, and measure them. Raises ProblemError for an unusable problem."""
         if self.baseline is not None:
             return self.baseline
         begin = time.monotonic()
@@ -103,7 +103,7 @@ class Evaluator:
         return self.baseline
 
     def evaluate(self, proposal: Proposal) -> Result:
-        """Build, check, time and profile one proposal in a fresh process. A candidate's failure is a status, never raised.
+        """Build, check, time and profile one proposal in a fresh process. A failure of its own is a status.
 
         Raises MissingDependencyError when its language needs a tool that this machine lacks.
         """
@@ -132,9 +132,12 @@ class Evaluator:
         self.reruns = ()
         found = []
         for _ in range(n):
-            self._revive()
             assert self._bench is not None
-            self._bench.renew(AFFORDABLE_S)
+            try:
+                self._revive()
+                self._bench.renew(AFFORDABLE_S)
+            except (FaultError, KernelEvolveError) as error:
+                log.warning("a baseline is not renewed: %s", error)
             result = self.evaluate(proposal)
             self.reruns += (result,)
             found.append(result.ratio if result.correct and result.ratio else Interval(0.0, 0.0, 0.0, 0))
@@ -164,8 +167,10 @@ class Evaluator:
             raise FaultError(f"the judge or a baseline does not start again: {error}") from error
 
     def _evaluate(self, proposal: Proposal) -> Result:
-        assert self._bench is not None and self._root is not None and self.baseline is not None
-        bench, seconds = self._bench, {}
+        assert self._bench is not None
+        assert self._root is not None
+        bench = self._bench
+        seconds: dict[str, float] = {}
         language = proposal.language if proposal.language in languages.LANGUAGES else languages.detect(proposal.source)
         languages.get(language).toolchain()
         candidate = Candidate(proposal.source, language, self.settings, self.threads, self._memory_bytes(), self._root)

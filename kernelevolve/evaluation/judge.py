@@ -81,7 +81,7 @@ class Judge:
         self.sets = [(first.args, first.leaves)] + [self.factory.arguments(fresh_seed()) for _ in range(count - 1)]
         return {
             "case": self.factory.case,
-            "working_set_bytes": _bytes(first.leaves) + _bytes(first.reference) + _bytes(list(self.timed.state.values())),
+            "working_set_bytes": sum(map(_bytes, (first.leaves, first.reference, list(self.timed.state.values())))),
             "reference_s": first.reference_s,
             "input_sets": count,
         }
@@ -95,8 +95,7 @@ class Judge:
         self._give_timing_inputs(link, timeout_s)
         answer, memory = link.call(_SLOT, self.first, timeout_s=timeout_s)
         for slot in range(1, len(self.sets)):  # compilers meet every shape before the clock runs
-            link.ask("time", {"slots": [slot], "first": 0, "samples": 1, "repeats": 1, "warmup_ns": 0, "flush_bytes": 0},
-                     timeout_s=timeout_s)
+            session.Side(link, [slot]).take(1, 1, warmup_ns=0, flush_bytes=0, timeout_s=timeout_s)
         verdict, errors = examine(answer, memory, self.first, self.rules, self.scale)
         if verdict is None:
             return {"note": ""}
@@ -196,8 +195,8 @@ class Judge:
         slots = list(range(len(self.sets)))
         sides = [session.Side(self.links[name], slots) for name in names]
         start = time.perf_counter()
-        plan = session.run(sides, time_s=time_s, rounds=self.settings["rounds"], flush_bytes=self.settings["flush_bytes"],
-                           timeout_s=max(limit_s, 5 * time_s))
+        plan = session.run(sides, time_s=time_s, rounds=self.settings["rounds"],
+                           flush_bytes=self.settings["flush_bytes"], timeout_s=max(limit_s, 5 * time_s))
         return {
             "timings": [side.timing(plan.repeats) for side in sides],
             "clocks_disagree": {side.link.name: side.clocks_disagree for side in sides if side.clocks_disagree},

@@ -37,7 +37,8 @@ class Link:
         self.channel = Channel(socket.socket(fileno=fd))
         self._slots: dict[int, tuple[Any, Memory]] = {}
 
-    def ask(self, op: str, message: dict[str, Any], *, timeout_s: float, memory: Memory | None = None) -> dict[str, Any]:
+    def ask(self, op: str, message: dict[str, Any], *, timeout_s: float,
+            memory: Memory | None = None) -> dict[str, Any]:
         """Send a command and wait for its answer. Raises LinkError or RunnerError."""
         try:
             self.channel.send({"op": op, **message}, [memory.fd] if memory else None, timeout_s)
@@ -83,7 +84,8 @@ class Link:
         if slot in self._slots:
             self._slots.pop(slot)[1].close()
         self._slots[slot] = (shape, memory)
-        self.ask("inputs", {"slot": slot, "args": args, "specs": specs, "size": size}, timeout_s=timeout_s, memory=memory)
+        message = {"slot": slot, "args": args, "specs": specs, "size": size}
+        self.ask("inputs", message, timeout_s=timeout_s, memory=memory)
         return memory
 
     def call(self, slot: int, trial: Trial, *, timeout_s: float) -> tuple[dict[str, Any], Memory]:

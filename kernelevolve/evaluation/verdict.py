@@ -11,7 +11,8 @@ from typing import Any
 from kernelevolve.records import Status
 
 _NO_MEMORY = re.compile(
-    r"can't allocate memory|cannot allocate memory|not enough memory|out of memory|std::bad_alloc|virtual memory exhausted",
+    r"can't allocate memory|cannot allocate memory|not enough memory|out of memory|std::bad_alloc|"
+    r"virtual memory exhausted",
     re.IGNORECASE,
 )
 _DISK = {errno.EFBIG, errno.ENOSPC, errno.EDQUOT}

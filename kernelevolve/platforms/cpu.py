@@ -139,7 +139,8 @@ def caches() -> dict[str, int]:
 
 def _caches_lscpu() -> dict[str, int]:
     try:
-        done = subprocess.run(["lscpu", "-B", "-C=NAME,ONE-SIZE"], capture_output=True, text=True, timeout=10, check=True)
+        done = subprocess.run(["lscpu", "-B", "-C=NAME,ONE-SIZE"], capture_output=True, text=True, timeout=10,
+                              check=True)
     except (OSError, subprocess.SubprocessError):
         return {}
     sizes = {}

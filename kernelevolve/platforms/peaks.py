@@ -133,10 +133,8 @@ def measure(payload: Mapping[str, Any]) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         source, library = Path(folder) / "peaks.cpp", Path(folder) / "peaks.so"
         source.write_text(_CPP)
-        subprocess.run(
-            [payload["compiler"], "-O3", "-march=native", "-fopenmp", "-shared", "-fPIC", str(source), "-o", str(library)],
-            check=True, timeout=60,
-        )
+        flags = ["-O3", "-march=native", "-fopenmp", "-shared", "-fPIC"]
+        subprocess.run([payload["compiler"], *flags, str(source), "-o", str(library)], check=True, timeout=60)
         probes = ctypes.CDLL(str(library))
     for name in ("copy_gb_s", "read_gb_s", "cache_gb_s", "fp32_gflops"):
         getattr(probes, name).restype = ctypes.c_double

@@ -25,8 +25,10 @@ def code_hash(source: str) -> str:
             cuts.append((starts[token.start[0] - 1] + token.start[1], starts[token.end[0] - 1] + token.end[1]))
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-            cuts.append((_offset(lines, starts, node.lineno, node.col_offset),
-                         _offset(lines, starts, node.end_lineno or 0, node.end_col_offset or 0)))
+            start = _offset(lines, starts, node.lineno, node.col_offset)
+            # A prefix (r"""…""") stays, as in KernelBench's own hashes.
+            start += len(source[start:]) - len(source[start:].lstrip("rRuU"))
+            cuts.append((start, _offset(lines, starts, node.end_lineno or 0, node.end_col_offset or 0)))
     kept, at = [], 0
     for start, end in sorted(cuts):
         if end > at:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import resource
 import signal
 import time
 from collections.abc import Iterator
@@ -93,6 +94,14 @@ def _deadline(timeout_s: float, path: str) -> Iterator[Clock]:
     signal.setitimer(signal.ITIMER_REAL, timeout_s)
     try:
         yield clock
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and "allocate memory" not in str(error):
+            raise
+        limit = resource.getrlimit(resource.RLIMIT_DATA)[0]
+        raise errors.ProblemError(
+            f"{path}:1: {clock.phase} needs more memory than the {limit / 2**30:.1f} GiB it may have: {error}. "
+            "Expected about six times the inputs and outputs to fit; use smaller sizes or a larger machine"
+        ) from error
     except _PastDeadline:
         raise errors.ProblemError(
             f"{path}:{line}: {clock.phase} did not end within {timeout_s:g} s; expected import and checks together to "

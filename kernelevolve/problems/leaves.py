@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import Any
 
 import torch
@@ -64,6 +65,14 @@ def relative_error(a: torch.Tensor, truth: torch.Tensor) -> float:
     difference = float(torch.linalg.vector_norm(a.to(wide) - truth.to(wide)))
     norm = float(torch.linalg.vector_norm(truth.to(wide)))
     return difference / norm if norm else difference
+
+
+def fingerprint(t: torch.Tensor) -> tuple[tuple[int, ...], int]:
+    """Shape and checksum of the bytes: tells whether a tensor was changed without a copy of it."""
+    dense = t.detach().resolve_conj().resolve_neg().contiguous()
+    # A dimension of size 1 may keep any stride in a contiguous tensor; a view as bytes wants 1.
+    flat = dense.as_strided((dense.numel(),), (1,), dense.storage_offset())
+    return tuple(t.shape), zlib.crc32(flat.view(torch.uint8).numpy().data)
 
 
 def positions(t: torch.Tensor) -> torch.Tensor:

@@ -6,6 +6,7 @@ import difflib
 import inspect
 import linecache
 import random
+import resource
 import sys
 import traceback
 import types
@@ -107,6 +108,9 @@ class ProblemModule:
         """A ProblemError for an exception, at the line of the file that led to it or else at that of `at`."""
         if isinstance(error, errors.ProblemError):
             return error
+        if "allocate memory" in str(error):
+            limit = resource.getrlimit(resource.RLIMIT_DATA)[0]
+            doing += f" (with {limit / 2**30:.1f} GiB, four fifths of what was free)"
         return self.error(f"{doing} raised {type(error).__name__}: {error}", at=at, line=_line_of(error, self.path))
 
     def _list(self, name: str) -> list[Any]:

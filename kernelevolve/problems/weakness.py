@@ -55,8 +55,8 @@ def examine(module: ProblemModule, sample: Sample, clock: Clock) -> Verdict:
 
     parameters = [(name, p) for name, p in sample.model.named_parameters() if p.numel()]
     for name, p in parameters:
-        # A network of hundreds of layers is probed only as far as half of the time that is left allows.
-        if sample.call_s * 4 * len(parameters) < clock.left_s():
+        # A deep network has hundreds of parameters and a slow forward: then all of them are taken to matter.
+        if sample.call_s * len(parameters) < min(15.0, clock.left_s() / 4):
             with _redrawn([p]):
                 if _changes(module, sample, sample.inputs):
                     matters.add(name)

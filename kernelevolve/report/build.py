@@ -39,8 +39,8 @@ def report(study: str, workspace: str | os.PathLike[str] | Workspace | None, out
     return target
 
 
-def execute(notebook: Any, *, folder: Path) -> Any:
-    """Run all cells in a fresh kernel of this very Python, in `folder`; answers the notebook with its outputs.
+def execute(notebook: Any, *, folder: Path, timeout_s: int = CELL_TIMEOUT_S) -> Any:
+    """Run all cells in a fresh kernel of this very Python, in `folder`, each at most `timeout_s`; answers the notebook.
 
     Raises KernelEvolveError that names the cell which failed.
     """
@@ -54,7 +54,7 @@ def execute(notebook: Any, *, folder: Path) -> Any:
             return kernelspec.KernelSpec(resource_dir=ipykernel.RESOURCES, **ipykernel.get_kernel_dict())
 
     client = nbclient.NotebookClient(
-        notebook, timeout=CELL_TIMEOUT_S, store_widget_state=False, extra_arguments=["--log-level=ERROR"],
+        notebook, timeout=timeout_s, store_widget_state=False, extra_arguments=["--log-level=ERROR"],
         resources={"metadata": {"path": str(folder)}},
         km=manager.AsyncKernelManager(kernel_spec_manager=ThisPython()),
     )

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kernelevolve.report.headline import best_of, facts_of
+from kernelevolve.report.headline import best_of, environments_of, facts_of
 from kernelevolve.store.log import StudyLog
 from kernelevolve.store.workspace import Workspace
 from kernelevolve.views import html
@@ -28,7 +28,7 @@ def environment(study: StudyLog) -> Html:
         **dict(_flat("", facts_of(study))),
     }
     rows = [(k, v) for k, v in shown.items() if v not in (None, "", [], {})]
-    more = len(study.environments)
+    more = len(environments_of(study))
     caption = f"As recorded; the environment is the best candidate's ({more} environment{'s' * (more != 1)} in all)."
     return Html(table(("what", "value"), rows, caption=caption), "\n".join(f"{k}: {v}" for k, v in rows))
 

@@ -11,6 +11,9 @@ from kernelevolve.views.frame import best, ranked
 from kernelevolve.views.html import Html, escape, number, ratio, table
 from kernelevolve.views.verdict import confirmation, verdict
 
+NOISY = 0.1
+"""A noise floor above which a report warns."""
+
 BASELINE_NAMES = {"eager": "PyTorch eager", "compile": "torch.compile"}
 
 
@@ -67,7 +70,7 @@ def timing_table(result: Result) -> Html:
     bound = f" Physical bound: {number(result.bound_ms)} ms." if result.bound_ms else ""
     columns = ("side", "median ms", "samples", "rounds", "baseline / candidate [95 %]", "verdict")
     caption = (f"All samples of one interleaved session are included. A win needs an interval above 1 and a ratio "
-               f"above 1 + {number(result.noise_floor, 2)} (the noise floor).{bound}")
+               f"more than the noise floor of {number(100 * result.noise_floor, 2)} % above 1.{bound}")
     return Html(table(columns, rows, numeric=columns[1:5], caption=caption), repr(rows))
 
 
@@ -92,11 +95,22 @@ def name_machine(study: StudyLog) -> str:
 
 
 def facts_of(study: StudyLog) -> Mapping[str, Any]:
-    """The environment record of the best node, else the latest; empty when there is none."""
+    """The environment that the best node was evaluated in, else the latest; empty when there is none."""
+    known = environments_of(study)
     top = best_of(study)
-    if top is not None and top.result.environment in study.environments:
-        return study.environments[top.result.environment]
-    return next(reversed(study.environments.values()), {})
+    if top is not None and top.result.environment in known:
+        return known[top.result.environment]
+    return next(reversed(known.values()), {})
+
+
+def environments_of(study: StudyLog) -> dict[str, Mapping[str, Any]]:
+    """Every environment that was recorded, by its id: in a record of its own or with a baseline."""
+    found: dict[str, Mapping[str, Any]] = dict(study.environments)
+    for baseline in study.baselines:
+        environment = baseline.get("environment") or {}
+        if isinstance(environment, Mapping) and environment.get("id"):
+            found.setdefault(str(environment["id"]), environment)
+    return found
 
 
 def _baselines(result: Result) -> Sequence[tuple[str, str]]:
@@ -105,7 +119,10 @@ def _baselines(result: Result) -> Sequence[tuple[str, str]]:
 
 
 def _warning(study: StudyLog) -> str:
+    top = best_of(study)
     notes = [study.state_damage()] if study.state_damage() else []
+    if top is not None and top.result.noise_floor > NOISY:
+        notes.append("the machine was too noisy for a verdict on small differences; measure again when it is idle")
     if study.problem.weak:
         notes.append(f"this problem is weak: {study.problem.weak}")
     return "".join(f"<p><strong>Note:</strong> {escape(n)}.</p>" for n in notes)

@@ -23,7 +23,7 @@ fastest baseline, so 1 is parity."""),
     ("markdown", "## Candidates"),
     ("code", "views.candidate_table(study)"),
     ("markdown", """## The best candidate: is it faster?
-Baselines and candidate were timed in turns in one session, with fresh inputs and a flushed cache."""),
+Baselines and candidate were timed in turns in one session, with rotating inputs and flushed caches."""),
     ("code", "views.timing(best.result if best else ())"),
     ("code", "report.timing_table(best.result) if best else None"),
     ("markdown", "## Is it right?"),

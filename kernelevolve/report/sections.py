@@ -26,7 +26,7 @@ def source_of(node: Node | None) -> Html:
         return Html("<p class='soft'>No candidate is correct yet.</p>", "no candidate is correct yet")
     own = node.proposal.own_kernels
     told = (f"node {node.number}, {node.proposal.language}, written by {node.proposal.operator}: "
-            f"{node.proposal.rationale or 'no rationale'} "
+            f"{(node.proposal.rationale or 'no rationale').rstrip('.')}. "
             f"{own} kernel{'s' * (own != 1)} of its own per call; {len(node.source.splitlines())} lines.")
     return Html(f"<p>{escape(told)}</p>{html.source(node.source).html}", f"{told}\n\n{node.source}")
 

@@ -20,6 +20,8 @@ class Tree:
         self._children: dict[int, list[int]] = {}
         self._depth: dict[int, int] = {}
         self._correct: list[int] = []
+        self._drafts: list[int] = []
+        self._scores: dict[int, float] = {}
         self.pinned: set[int] = set()
         """Nodes that the engineer wants expanded before all others."""
         self.vetoed: set[int] = set()
@@ -42,12 +44,17 @@ class Tree:
         self._depth[node.number] = 1 + max((self._depth[p] for p in parents), default=0)
         for parent in parents:
             self._children.setdefault(parent, []).append(node.number)
+        self._scores[node.number] = _score(node)
         if node.result.correct:
             self._correct.append(node.number)
+        selection = node.proposal.selection
+        if selection is not None and selection.is_draft and node.status is not Status.LOST:
+            self._drafts.append(node.number)
 
     def update(self, node: Node) -> None:
         """Put a node with new confirmations in its own place."""
         self._nodes[self.node(node.number).number] = node
+        self._scores[node.number] = _score(node)
 
     @property
     def nodes(self) -> list[Node]:
@@ -106,10 +113,7 @@ class Tree:
     @property
     def drafts(self) -> list[Node]:
         """The operator's own fresh starts that were brought to an end (neither the engineer's, nor lost ones)."""
-        return [
-            n for n in self._nodes.values()
-            if n.status is not Status.LOST and n.proposal.selection is not None and n.proposal.selection.is_draft
-        ]
+        return [self._nodes[n] for n in self._drafts]
 
     @property
     def leaves(self) -> list[Node]:
@@ -118,9 +122,7 @@ class Tree:
 
     def score(self, number: int) -> float:
         """What a node is ranked by: the confirmed ratio where there is one, else the fitness."""
-        node = self.node(number)
-        interval = confirmed(node.result)
-        return node.fitness if interval is None or not node.result.correct else interval.value
+        return self._scores[self.node(number).number]
 
     def expandable(self) -> list[Node]:
         """Nodes that may be built upon: correct, and neither vetoed nor refuted."""
@@ -131,16 +133,22 @@ class Tree:
         """Expandable nodes that were timed, best first; the earlier of two equals first. Measured and modelled
         times are never ranked together: where one node is measured, the modelled ones are left out.
         """
+        return sorted(self._timed(), key=self.rank)
+
+    def _timed(self) -> list[Node]:
         timed = [n for n in self.expandable() if n.fitness > 0]
         if any(n.result.measured for n in timed):
             timed = [n for n in timed if n.result.measured]
-        return sorted(timed, key=lambda n: (-self.score(n.number), n.number))
+        return timed
+
+    def rank(self, node: Node) -> tuple[float, int]:
+        """Sort key, best first: by score, the earlier of two equals first."""
+        return -self._scores[node.number], node.number
 
     @property
     def best(self) -> Node | None:
         """The fastest correct node, or None while there is none."""
-        ranked = self.ranked()
-        return ranked[0] if ranked else None
+        return min(self._timed(), key=self.rank, default=None)
 
     def misses(self, number: int) -> int:
         """How many of its latest expansions in a row did not come out faster than it."""
@@ -164,3 +172,8 @@ class Tree:
         best = self.best
         shown = f"best {best.number} at {self.score(best.number):.2f}x" if best else "none correct yet"
         return f"<Tree of {len(self)} nodes: {shown}>"
+
+
+def _score(node: Node) -> float:
+    interval = confirmed(node.result)
+    return node.fitness if interval is None or not node.result.correct else interval.value

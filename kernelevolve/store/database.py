@@ -119,12 +119,12 @@ class Database:
                 return self._import_anew(connection, folder, study, done)
             news[name] = (journal.read(path, offset=start, next_seq=next_seq, line=lines), lost)
         fresh = sorted((r for found, _ in news.values() for r in found.records), key=lambda r: r.order)
-        numbers = [r.data["number"] for r in fresh if r.kind == "node"]
-        known = {row[0] for row in connection.execute("SELECT node FROM nodes WHERE study = ?", [study]).fetchall()}
-        if known and not known.isdisjoint(numbers):
+        query = "SELECT node FROM nodes WHERE study = $1 UNION ALL SELECT 0 FROM studies WHERE study = $1"
+        known = {row[0] for row in connection.execute(query, [study]).fetchall()}
+        if not known.isdisjoint({_only_once(record) for record in fresh}):
             # Two records of one node: which one holds depends on the whole history, so fold all of it.
             return self._import_anew(connection, folder, study, done)
-        _insert(connection, _first_of_each_node(fresh), study)
+        _insert(connection, _first_of_each(fresh), study)
         imports = [{"file": name, "study": study, "bytes": found.offset, "lines": found.lines,
                     "next_seq": found.next_seq, "lost": lost + sum(d.lost for d in found.damage)}
                    for name, (found, lost) in news.items()]
@@ -212,14 +212,19 @@ def _name_holder(path: Path, error: Exception, timeout_s: float) -> str:
     )
 
 
-def _first_of_each_node(fresh: list[journal.Record]) -> Iterator[journal.Record]:
+def _only_once(record: journal.Record) -> int | None:
+    """The number of the node that a record makes, 0 for the study itself; None for what may happen again."""
+    return int(record.data["number"]) if record.kind == "node" else 0 if record.kind == "study" else None
+
+
+def _first_of_each(fresh: list[journal.Record]) -> Iterator[journal.Record]:
     seen: set[int] = set()
     for record in fresh:
-        if record.kind == "node":
-            if record.data["number"] in seen:
-                continue
-            seen.add(record.data["number"])
-        yield record
+        key = _only_once(record)
+        if key is None or key not in seen:
+            yield record
+        if key is not None:
+            seen.add(key)
 
 
 def _insert(connection: duckdb.DuckDBPyConnection, fresh: Iterator[journal.Record], study: str) -> None:

@@ -104,7 +104,8 @@ def rows(record: Record, study: str) -> Iterator[Row]:
     """The table rows that one journal record adds: pairs of table name and values by column."""
     make = _MAKERS.get(record.kind)
     if make is not None:
-        yield from make(record, study)
+        for table, row in make(record, study):
+            yield table, {column: _clean(value) for column, value in row.items()}
 
 
 def _study(record: Record, study: str) -> Iterator[Row]:
@@ -225,4 +226,13 @@ def _text(value: Any) -> Any:
 
 
 def _json(value: Any) -> str | None:
-    return None if value is None else json.dumps(value)
+    return None if value is None else json.dumps(_clean(value), ensure_ascii=False)
+
+
+def _clean(value: Any) -> Any:
+    """Candidates print what they like; a table holds no zero byte and no lone surrogate (the journal keeps both)."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")
+    if isinstance(value, dict):
+        return {_clean(k): _clean(v) for k, v in value.items()}
+    return [_clean(v) for v in value] if isinstance(value, (list, tuple)) else value

@@ -65,6 +65,11 @@ def number(value: float | None, digits: int = 3) -> str:
     return f"{value:,.{decimals}f}"
 
 
+def plural(count: int, noun: str) -> str:
+    """"1 candidate", "2 candidates"."""
+    return f"{count} {noun}{'s' * (count != 1)}"
+
+
 def ratio(interval: Interval | None) -> str:
     """A ratio with its interval, such as "1.83× [1.79, 1.86]"."""
     if interval is None:

@@ -15,7 +15,7 @@ BLUE, VERMILION, PURPLE, GREY = "#0072B2", "#D55E00", "#CC79A7", "#8C8C8C"
 
 OUTCOMES: dict[str, tuple[Status, ...]] = {
     "correct": (Status.CORRECT,),
-    "suspect": (Status.SUSPECT, Status.DISHONEST),
+    "suspect or dishonest": (Status.SUSPECT, Status.DISHONEST),
     "wrong answer": (Status.WRONG_VALUE, Status.WRONG_SHAPE, Status.WRONG_DTYPE, Status.WRONG_STRUCTURE,
                      Status.MUTATED_INPUT),
     "did not build": (Status.COMPILE_ERROR, Status.COMPILE_TIMEOUT),
@@ -28,17 +28,21 @@ OUTCOMES: dict[str, tuple[Status, ...]] = {
 """Outcome -> its statuses, in the order of legends."""
 
 SYMBOLS = {
-    "correct": "circle", "suspect": "star-triangle-up", "wrong answer": "x", "did not build": "square-open",
-    "failed to run": "diamond-open", "over a limit": "hourglass-open", "no code": "cross-thin-open",
-    "duplicate": "circle-open", "not judged": "asterisk-open",
+    "correct": "circle", "suspect or dishonest": "star-triangle-up", "wrong answer": "x",
+    "did not build": "square-open", "failed to run": "diamond-open", "over a limit": "hourglass-open",
+    "no code": "cross-thin-open", "duplicate": "circle-open", "not judged": "asterisk-open",
 }
 
 COLOURS = {
-    "correct": BLUE, "suspect": PURPLE, "wrong answer": VERMILION, "did not build": ORANGE,
+    "correct": BLUE, "suspect or dishonest": PURPLE, "wrong answer": VERMILION, "did not build": ORANGE,
     "failed to run": SKY, "over a limit": PURPLE, "no code": GREY, "duplicate": GREY, "not judged": GREY,
 }
 
 _OUTCOME_OF = {status: outcome for outcome, members in OUTCOMES.items() for status in members}
+
+
+DETAILED = 5000
+"""Up to so many nodes each has a hover text of its own; beyond, a page would pass 20 MB."""
 
 
 def outcome(status: Status) -> str:
@@ -74,6 +78,11 @@ def axis(title: str, **more: Any) -> dict[str, Any]:
         "title": {"text": title}, "gridcolor": "rgba(128,128,128,0.22)", "zeroline": False,
         "linecolor": "rgba(128,128,128,0.5)", "automargin": True, **more,
     }
+
+
+def steps(last: int, **more: Any) -> dict[str, Any]:
+    """The axis of nodes in the order recorded; whole numbers only."""
+    return axis("candidate, in the order recorded", **({"dtick": 1} if last <= 12 else {}), **more)
 
 
 def blank(figure: Any, message: str) -> Any:

@@ -9,7 +9,7 @@ import pandas as pd
 
 from kernelevolve.views.frame import Source, frame, rows_of
 from kernelevolve.views.html import hover, number
-from kernelevolve.views.palette import BLUE, COLOURS, OUTCOMES, SYMBOLS, axis, blank, layout
+from kernelevolve.views.palette import BLUE, COLOURS, DETAILED, OUTCOMES, SYMBOLS, axis, blank, layout, steps
 from kernelevolve.views.requirement import require
 
 
@@ -43,14 +43,15 @@ def trajectory_figure(data: pd.DataFrame, *, title: str = "Fitness trajectory") 
         for row, part in ((1, data[(data["outcome"] == name) & timed]),
                           (2, data[(data["outcome"] == name) & ~timed])):
             if not part.empty:
-                figure.add_trace(_points(go, part, name, strip=row == 2), row=row, col=1)
+                points = _points(go, part, name, strip=row == 2, detailed=len(data) <= DETAILED)
+                figure.add_trace(points, row=row, col=1)
     for trace in _best_so_far(go, data):
         figure.add_trace(trace, row=1, col=1)
     figure.add_hline(y=1, line={"dash": "dash", "color": "#767676", "width": 1}, row=1, col=1,
                      annotation_text="fastest baseline", annotation_position="bottom right")
     low, high = _decades(data.loc[timed, ["ratio", "best_low", "best_high"]].to_numpy(dtype=float))
     figure.update_xaxes(axis("", showticklabels=False), row=1, col=1)
-    figure.update_xaxes(axis("candidate, in the order recorded", rangemode="tozero"), row=2, col=1)
+    figure.update_xaxes(steps(len(data), rangemode="tozero"), row=2, col=1)
     figure.update_yaxes(axis("× the fastest baseline", type="log", range=[low, high], **_ticks(low, high)),
                         row=1, col=1)
     figure.update_yaxes(axis("", tickvals=[0], ticktext=["not timed"], range=[-1, 1], showgrid=False), row=2, col=1)
@@ -70,21 +71,22 @@ def trajectory_caption(data: pd.DataFrame) -> str:
     if not good:
         return f"Fitness trajectory of {n} candidates: none is correct and timed yet."
     last = data.iloc[-1]
-    return (f"Fitness trajectory of {n} candidates, {good} of them correct and timed: the best is node "
-            f"{last['best_node']} at {number(last['best'])} times the fastest baseline "
+    return (f"Fitness trajectory of {n} candidates, {good} of them correct and timed: the fastest "
+            f"when first measured is node {last['best_node']} at {number(last['best'])} times the fastest baseline "
             f"(95 % interval {number(last['best_low'])} to {number(last['best_high'])}).")
 
 
-def _points(go: Any, part: pd.DataFrame, name: str, *, strip: bool) -> Any:
-    text = [
+def _points(go: Any, part: pd.DataFrame, name: str, *, strip: bool, detailed: bool) -> Any:
+    text = [] if not detailed else [
         f"<b>node {row.node}</b> · {row.status} · {hover(row.stage)} {hover(row.move)}<br>"
         + ("" if strip else f"{number(row.ratio)}× [{number(row.low)}, {number(row.high)}]<br>")
         + hover(row.rationale or row.detail, lines=4)
         for row in rows_of(part)
     ]
+    told = {"hovertext": text, "hoverinfo": "text"} if detailed else {"hovertemplate": f"node %{{x}} · {name}"}
     return go.Scatter(
         x=part["node"], y=np.zeros(len(part)) if strip else part["ratio"], mode="markers", name=name,
-        legendgroup=name, hovertext=text, hoverinfo="text", customdata=part["node"],
+        legendgroup=name, customdata=part["node"], **told,
         marker={"symbol": SYMBOLS[name], "color": COLOURS[name], "size": 7 if strip else 9,
                 "line": {"width": 1.2, "color": COLOURS[name]}},
     )
@@ -94,6 +96,8 @@ def _best_so_far(go: Any, data: pd.DataFrame) -> list[Any]:
     part = data[data["best_node"] > 0]
     if part.empty:
         return []
+    changes = part["best_node"] != part["best_node"].shift()
+    part = pd.concat([part[changes], part.tail(1)])
     step = {"shape": "hv", "width": 0}
     band = {"x": part["node"], "mode": "lines", "hoverinfo": "skip", "line": step, "legendgroup": "best so far",
             "showlegend": False}

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 
 from kernelevolve.views.frame import Source, frame, rows_of
-from kernelevolve.views.html import hover, number
-from kernelevolve.views.palette import GREY, OUTCOMES, SYMBOLS, axis, blank, layout
+from kernelevolve.views.html import hover, number, plural
+from kernelevolve.views.palette import DETAILED, GREY, OUTCOMES, SYMBOLS, axis, blank, layout, steps
 from kernelevolve.views.requirement import require
 
 ROOT = 0
@@ -59,13 +59,13 @@ def tree_figure(data: pd.DataFrame, *, title: str = "Search tree") -> Any:
     for name in OUTCOMES:
         part = data[data["outcome"] == name]
         if not part.empty:
-            figure.add_trace(_vertices(go, part, name, scale))
+            figure.add_trace(_vertices(go, part, name, scale, detailed=len(data) <= DETAILED))
     last = float(data["x"].max())
     best = data[data["best_path"]].sort_values("node").tail(1)
     for row in rows_of(best):
         figure.add_annotation(x=row.x, y=row.y, text=f"node {row.node}: {number(row.ratio)}×", showarrow=True,
                               arrowhead=0, arrowwidth=1, ax=0, ay=-28)
-    figure.update_xaxes(axis("candidate, in the order recorded", range=[-0.04 * last - 0.3, 1.04 * last + 0.3]))
+    figure.update_xaxes(steps(int(last), range=[-0.04 * last - 0.3, 1.04 * last + 0.3]))
     figure.update_yaxes(axis("lineage", showticklabels=False, showgrid=False))
     return figure
 
@@ -82,8 +82,8 @@ def tree_caption(data: pd.DataFrame) -> str:
     drafts = int((data["stage"] == "draft").sum())
     path = data.loc[data["best_path"], "node"].tolist()
     way = f"the way to the best is {' → '.join(map(str, path))}" if path else "none is correct and timed"
-    return (f"Search tree of {len(data)} candidates in {drafts} lineages, deepest at depth "
-            f"{int(data['depth'].max())}; {way}.")
+    candidates, lineages = plural(len(data), "candidate"), plural(drafts, "lineage")
+    return f"Search tree of {candidates} in {lineages}, deepest at depth {int(data['depth'].max())}; {way}."
 
 
 def _lanes(first: dict[int, int]) -> dict[int, float]:
@@ -139,13 +139,14 @@ def _colour_scale(data: pd.DataFrame) -> dict[str, Any]:
     return {"colorscale": "Viridis", "cmin": low, "cmax": high, "colorbar": bar}
 
 
-def _vertices(go: Any, part: pd.DataFrame, name: str, scale: dict[str, Any]) -> Any:
-    text = [
+def _vertices(go: Any, part: pd.DataFrame, name: str, scale: dict[str, Any], *, detailed: bool) -> Any:
+    text = [] if not detailed else [
         f"<b>node {row.node}</b> · {row.stage} · {hover(row.move)}<br>{row.status}"
         + (f" · {number(row.ratio)}× [{number(row.low)}, {number(row.high)}]" if row.ranked else "")
         + f"<br>chosen because: {hover(row.reason, lines=4)}<br>{hover(row.rationale or row.detail, lines=4)}"
         for row in rows_of(part)
     ]
+    told = {"hovertext": text, "hoverinfo": "text"} if detailed else {"hovertemplate": f"node %{{x}} · {name}"}
     marker: dict[str, Any] = {"symbol": SYMBOLS[name], "size": 8, "color": GREY, "line": {"width": 1.2, "color": GREY}}
     if name == "correct":
         good = part["fitness"].where(part["ranked"].astype(bool)).to_numpy(dtype=float)
@@ -153,5 +154,5 @@ def _vertices(go: Any, part: pd.DataFrame, name: str, scale: dict[str, Any]) -> 
         colour = np.where(finite, np.log10(np.where(finite, good, 1.0)), scale["cmin"])
         marker = {**scale, "symbol": SYMBOLS[name], "size": 14, "color": colour,
                   "line": {"width": 1, "color": "#767676"}}
-    return go.Scatter(x=part["x"], y=part["y"], mode="markers", name=name, hovertext=text, hoverinfo="text",
-                      customdata=part["node"], marker=marker)
+    return go.Scatter(x=part["x"], y=part["y"], mode="markers", name=name, customdata=part["node"], marker=marker,
+                      **told)

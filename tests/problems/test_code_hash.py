@@ -72,4 +72,5 @@ def test_code_changes_it(old: str, new: str) -> None:
 def test_it_is_the_md5_of_the_bare_text() -> None:
     import hashlib
 
+    assert code_hash("def f():\n    r'''doc'''\n    return 1\n") == hashlib.md5(b"deff():rreturn1").hexdigest()
     assert code_hash("a = 1  # one\n'''doc'''\n") == hashlib.md5(b"a=1").hexdigest()

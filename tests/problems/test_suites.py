@@ -15,15 +15,15 @@ from kernelevolve.problems.suites import FolderSuite, KernelBenchSuite
 from tests.problems.test_load import write, write_forward
 
 DIAGONAL = {
-    "main": "A.unsqueeze(1) * B",
-    "v0.1": "torch.diag(A) @ B",
+    "main": "return x[:, :1] * x  # not torch.diag(x[:, 0]) @ x",
+    "v0.1": "return torch.diag(x[:, 0]) @ x",
 }
 
 
 def write_checkout(root: Path, *, draw: str = "rand", diagonal: str = "main") -> Path:
     """A made-up checkout in KernelBench's layout: level folders, numbered files, other things between them."""
     for level, number, name, body in [
-        (1, 1, "Twice", "return x * 2"), (1, 12, "Diagonal", "return x + 2  # " + DIAGONAL[diagonal]),
+        (1, 1, "Twice", "return x * 2"), (1, 12, "Diagonal", DIAGONAL[diagonal]),
         (1, 2, "Standard_product_", "return x @ x.t()"), (2, 1, "Chain.with.dots", "return (x + 1).relu()"),
         (10, 3, "Late", "return x - 3"),
     ]:

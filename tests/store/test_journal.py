@@ -218,7 +218,8 @@ def test_a_killed_writer_loses_nothing_that_it_acknowledged(tmp_path) -> None:
                 os.close(read_end)
                 writer = JournalWriter(tmp_path)
                 for number in range(10**6):
-                    writer.append("node" if number % 3 else "stage", {"number": number, "life": life, "text": "x" * 900})
+                    kind = "node" if number % 3 else "stage"
+                    writer.append(kind, {"number": number, "life": life, "text": "x" * 900})
                     os.write(write_end, b".")
             finally:
                 os._exit(1)

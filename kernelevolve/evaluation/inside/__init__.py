@@ -1,0 +1,1 @@
+"""What runs in a candidate's process: no verdict, only commands and answers."""

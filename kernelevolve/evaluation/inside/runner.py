@@ -157,8 +157,8 @@ class Runner:
             entry["kept"] = _overlaps(plain, [_span(t) for t in self.kept if t.numel()])
             if place + size <= memory.size:
                 if size:
-                    target = {"dtype": entry["dtype"], "shape": entry["shape"], "start": place, "bytes": size, "offset": 0,
-                              "stride": list(torch.empty(plain.shape, device="meta").stride())}
+                    target = {"dtype": entry["dtype"], "shape": entry["shape"], "start": place, "bytes": size,
+                              "offset": 0, "stride": list(torch.empty(plain.shape, device="meta").stride())}
                     memory.tensors([target])[0].copy_(plain)
                 entry["start"] = place
                 place += -(-size // ALIGN) * ALIGN

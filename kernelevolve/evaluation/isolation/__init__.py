@@ -13,7 +13,7 @@ def get(name: str) -> Isolation:
         raise UnknownNameError("isolation level", name, list(LEVELS))
     here, reason = LEVELS[name].available()
     if not here:
-        raise SettingError(f"isolation level {name!r} is not available here: {reason}. Choose a level by name; none is implied.")
+        raise SettingError(f"isolation level {name!r} is not available here: {reason}. No weaker one is taken instead.")
     return LEVELS[name]
 
 

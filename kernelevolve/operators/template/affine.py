@@ -103,7 +103,7 @@ def divide(a: Affine, k: int, ranges: Mapping[int, Range]) -> Affine:
 
 
 def remainder(a: Affine, k: int, ranges: Mapping[int, Range]) -> Affine:
-    """a modulo k, in [0, k)."""
+    """The remainder of a modulo k, in [0, k)."""
     _, rest = _split(a, k)
     low, high = rest.range(ranges)
     if 0 <= low and high < k:
@@ -117,7 +117,7 @@ def remainder(a: Affine, k: int, ranges: Mapping[int, Range]) -> Affine:
 
 
 def _split(a: Affine, k: int) -> tuple[Affine, Affine]:
-    """a = k * whole + rest, with the multiples of k in `whole`."""
+    """Split: a = k * whole + rest, with the multiples of k in `whole`."""
     whole = {atom: c // k for atom, c in a.terms.items() if c % k == 0}
     rest = {atom: c for atom, c in a.terms.items() if c % k}
     return Affine(whole, a.constant // k), Affine(rest, a.constant % k)
@@ -214,12 +214,13 @@ def strides_of(shape: Sequence[Dim]) -> tuple[int, ...]:
 
 
 def ravel(position: Sequence[Expr], strides: Sequence[int], offset: int = 0) -> Expr:
-    """offset + sum of position * stride."""
-    total = const(offset, "int64")
+    """The offset + sum of position * stride."""
+    total = const(offset, "int64") if offset else None
     for p, s in zip(position, strides, strict=True):
-        if s:
-            total = Expr("add", (total, Expr("mul", (p, const(s, "int64")), "int64")), "int64")
-    return total
+        if s and not (p.op == "const" and p.value == 0):
+            term = p if s == 1 else Expr("mul", (p, const(s, "int64")), "int64")
+            total = term if total is None else Expr("add", (total, term), "int64")
+    return const(0, "int64") if total is None else total
 
 
 def unravel(flat: Expr, shape: Sequence[Dim]) -> tuple[Expr, ...]:

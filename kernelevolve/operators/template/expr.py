@@ -75,6 +75,37 @@ class Expr:
         head = f"{self.op}[{self.value}]" if self.value is not None else self.op
         return f"{head}({', '.join(map(str, self.args))})"
 
+    def _with(self, op: str, other: Expr | float, swap: bool = False) -> Expr:
+        right = other if isinstance(other, Expr) else const(other, self.dtype)
+        return call(op, right, self) if swap else call(op, self, right)
+
+    def __add__(self, other: Expr | float) -> Expr:
+        return self._with("add", other)
+
+    def __radd__(self, other: Expr | float) -> Expr:
+        return self._with("add", other, swap=True)
+
+    def __sub__(self, other: Expr | float) -> Expr:
+        return self._with("sub", other)
+
+    def __rsub__(self, other: Expr | float) -> Expr:
+        return self._with("sub", other, swap=True)
+
+    def __mul__(self, other: Expr | float) -> Expr:
+        return self._with("mul", other)
+
+    def __rmul__(self, other: Expr | float) -> Expr:
+        return self._with("mul", other, swap=True)
+
+    def __truediv__(self, other: Expr | float) -> Expr:
+        return self._with("div", other)
+
+    def __rtruediv__(self, other: Expr | float) -> Expr:
+        return self._with("div", other, swap=True)
+
+    def __neg__(self) -> Expr:
+        return call("neg", self)
+
     def with_args(self, args: tuple[Expr, ...]) -> Expr:
         """The same operation on other arguments."""
         return self if args == self.args else Expr(self.op, args, self.dtype, self.value, self.right)
@@ -101,7 +132,10 @@ def const(number: bool | int | float, dtype: str) -> Expr:
 
 
 def search(boundaries: str, x: Expr, *, right: bool) -> Expr:
-    """How many elements of the sorted 1-D tensor `boundaries` are < x (right=False) or <= x (right=True); int64."""
+    """How many elements of the sorted 1-D tensor `boundaries` are < x (right=False) or <= x (right=True); int64.
+
+    For NaN that is all of them, as in torch.
+    """
     return Expr("search", (x,), "int64", boundaries, right)
 
 

@@ -153,7 +153,8 @@ class Scope:
 
     def _text(self, e: Expr, depth: int) -> str:
         if e.op == "index":
-            return self.indices[e.value]
+            home = self.home(e)
+            return home.known(e) or home.indices[e.value]
         if e.op == "local":
             raise KeyError(f"{e} is read at a position that this kernel does not have at hand")
         arguments = [self.value(a, depth + 1) for a in e.args]

@@ -32,19 +32,20 @@ class Greedy(Policy):
         """A draft while drafts are due, else the best node that still gives."""
         if draft := self.draft_first(tree):
             return draft
-        nodes = sorted(preferred(tree), key=lambda n: (-tree.score(n.number), n.number))
-        misses = {n.number: tree.misses(n.number) for n in nodes}
-        fresh = [n for n in nodes if misses[n.number] < self.patience]
-        node = fresh[0] if fresh else min(nodes, key=lambda n: misses[n.number])
-        numbers = {"score": tree.score(node.number), "misses": misses[node.number], "candidates": len(nodes)}
-        return Selection((node.number,), self._explain(tree, nodes, node, misses), self.name, numbers)
+        nodes = sorted(preferred(tree), key=tree.rank)
+        fresh = (n for n in nodes if tree.misses(n.number) < self.patience)
+        node = next(fresh, None) or min(nodes, key=lambda n: tree.misses(n.number))
+        numbers = {
+            "score": tree.score(node.number), "misses": tree.misses(node.number), "candidates": len(nodes),
+        }
+        return Selection((node.number,), self._explain(tree, nodes, node), self.name, numbers)
 
-    def _explain(self, tree: Tree, nodes: list[Node], node: Node, misses: dict[int, int]) -> str:
-        top, n = nodes[0], node.number
-        what = f"{'pinned ' if n in tree.pinned else ''}node {n} ({tree.score(n):.2f}x)"
+    def _explain(self, tree: Tree, nodes: list[Node], node: Node) -> str:
+        top, misses = nodes[0], tree.misses(node.number)
+        what = f"{'pinned ' if node.number in tree.pinned else ''}node {node.number} ({tree.score(node.number):.2f}x)"
         if node is top:
-            return f"{what} is the best of {len(nodes)}, with {misses[n]} expansions in a row without gain"
-        first = f"node {top.number} ({tree.score(top.number):.2f}x) gave no gain in {misses[top.number]} expansions"
-        if misses[n] < self.patience:
+            return f"{what} is the best of {len(nodes)}, with {misses} expansions in a row without gain"
+        first = f"node {top.number} ({tree.score(top.number):.2f}x) gave no gain in {tree.misses(top.number)} expansions"
+        if misses < self.patience:
             return f"{first}, so it is the turn of {what}, the best with fewer than {self.patience} misses"
-        return f"{first}; all {len(nodes)} are tired, and {what} is so with the fewest misses, {misses[n]}"
+        return f"{first}; all {len(nodes)} are tired, and {what} is so with the fewest misses, {misses}"

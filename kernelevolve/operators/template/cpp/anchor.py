@@ -7,6 +7,7 @@ computed at each element of the anchor's output while that element is still in a
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from kernelevolve.operators.template.affine import Range, affine, identity, ranges_of, ravel, simplify, strides_of, unravel
@@ -17,7 +18,35 @@ from kernelevolve.operators.template.graph import Graph, Op
 from kernelevolve.operators.template.scalar import Scope
 from kernelevolve.operators.template.template import Kernel
 
-CPP = Cpp()
+WORDS = frozenset(
+    "a b c i j k l m n p r s t w x y acc at best block cell channel chunk column columns copy count depth end first from "
+    "group here key keys kept last left length limit lines m0 m_end n0 n_end number packed padded panel part pixel place "
+    "position right row rows scan start starts step sum tap tile to total value width".split()
+)
+"""Names that the families here give to their own variables; a tensor of the same name becomes `v_…`."""
+
+
+def pointer(name: str) -> str:
+    """The C++ parameter that points to value `name`."""
+    text = identifier(name)
+    return f"v_{text}" if text in WORDS or re.fullmatch(r"[a-z]\d+", text) else text
+
+
+class AnchoredCpp(Cpp):
+    """C++ inside these families: a tensor never hides a loop variable, and "$tile" is a variable of the kernel."""
+
+    def element(self, e: Expr, offset: str) -> str:
+        """A read."""
+        if e.value.startswith("$"):
+            return f"{e.value[1:]}[{offset}]"
+        return super().element(Expr(e.op, e.args, e.dtype, pointer(e.value)), offset)
+
+    def store(self, name: str, offset: str, text: str, dtype: str) -> str:
+        """A write."""
+        return super().store(pointer(name), offset, text, dtype)
+
+
+CPP = AnchoredCpp()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,8 +127,11 @@ class Anchor:
             place = unravel(simplify(ravel(position, strides_of(own.shape)), ranges), value.shape)
         else:
             raise ValueError(f"{name} has shape {value.shape}, the anchor {own.shape}")
-        place = tuple(simplify(p, ranges) for p in place)
-        offset = simplify(ravel(place, strides_of(value.shape)), ranges)
+        return self.at(name, tuple(simplify(p, ranges) for p in place), ranges)
+
+    def at(self, name: str, place: Sequence[Expr], ranges: Mapping[int, Range]) -> Store:
+        """The element of output `name` at its own position `place`, wherever it reads the anchor's outputs."""
+        offset = simplify(ravel(place, strides_of(self.graph.values[name].shape)), ranges)
         return Store(name, offset, simplify(self._after.read(name, place), ranges))
 
     def fits(self, position: Sequence[Expr] | None = None, ranges: Mapping[int, Range] | None = None) -> bool:
@@ -154,9 +186,9 @@ def bare(text: str) -> str:
 
 def signature(graph: Graph, kernel: Kernel, scratch: Mapping[str, str] | None = None, *, outputs: bool = True) -> str:
     """The C++ parameter list: inputs, outputs, then scratch (name -> element type)."""
-    parts = [f"const {STORAGE[graph.values[n].dtype]}* __restrict {identifier(n)}" for n in kernel.inputs]
+    parts = [f"const {STORAGE[graph.values[n].dtype]}* __restrict {pointer(n)}" for n in kernel.inputs]
     if outputs:
-        parts += [f"{STORAGE[graph.values[n].dtype]}* __restrict {identifier(n)}" for n in kernel.outputs]
+        parts += [f"{STORAGE[graph.values[n].dtype]}* __restrict {pointer(n)}" for n in kernel.outputs]
     parts += [f"{kind}* __restrict {name}" for name, kind in (scratch or {}).items()]
     return ",\n    ".join(parts)
 

@@ -1,0 +1,14 @@
+# expect: crashed at check
+"""Aborts."""
+import os
+
+import torch
+
+
+class ModelNew(torch.nn.Module):
+    def __init__(self, columns):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(columns))
+
+    def forward(self, x):
+        os.abort()

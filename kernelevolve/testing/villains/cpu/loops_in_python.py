@@ -1,0 +1,13 @@
+# expect: timeout at check
+"""Never returns."""
+import torch
+
+
+class ModelNew(torch.nn.Module):
+    def __init__(self, columns):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(columns))
+
+    def forward(self, x):
+        while True:
+            pass

@@ -1,0 +1,7 @@
+# expect: compile_error at build
+"""Lacks ModelNew."""
+import torch
+
+
+class Model(torch.nn.Module):
+    pass

@@ -1,0 +1,14 @@
+# expect: timeout at check
+"""Waits for nothing."""
+import threading
+
+import torch
+
+
+class ModelNew(torch.nn.Module):
+    def __init__(self, columns):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(columns))
+
+    def forward(self, x):
+        threading.Event().wait()

@@ -1,0 +1,12 @@
+# expect: wrong_value at check
+"""Returns memory it never wrote."""
+import torch
+
+
+class ModelNew(torch.nn.Module):
+    def __init__(self, columns):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(columns))
+
+    def forward(self, x):
+        return torch.empty_like(x)

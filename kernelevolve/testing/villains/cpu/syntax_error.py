@@ -1,0 +1,4 @@
+# expect: compile_error at build
+"""Not Python."""
+class ModelNew(:
+    pass
