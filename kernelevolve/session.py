@@ -137,7 +137,7 @@ class Session:
         refuted = any(not rerun.correct for _, rerun in pairs)
         self._writer.append("confirm", {
             "number": node.number,
-            "baseline": node.result.reference,
+            "baselines": [rerun.reference for _, rerun in pairs],
             "refuted": refuted,
             "intervals": records.to_dict(intervals),
             "statuses": [rerun.status.value for _, rerun in pairs],

@@ -12,7 +12,7 @@ from kernelevolve.views.html import Html, escape, number, ratio
 
 if TYPE_CHECKING:
     from kernelevolve.accounts import Run
-    from kernelevolve.study import Study
+    from kernelevolve.session import Session
 
 _DETAIL_LIMIT = 600
 
@@ -40,7 +40,7 @@ def run_html(run: Run) -> str:
     return _card(f"{run.steps} steps in {run.wall_s:.1f} s", rows)
 
 
-def study_html(study: Study) -> str:
+def study_html(study: Session) -> str:
     """A card for a study."""
     best = study.tree.best
     leader = f"node {best.number} at {number(study.tree.score(best.number))}×" if best else "nothing correct yet"

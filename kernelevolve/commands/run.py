@@ -16,6 +16,8 @@ from kernelevolve import errors
 from kernelevolve.commands import console, summary
 from kernelevolve.records import Node
 
+CONFIRMING = "measuring the finalists again in fresh processes"
+
 
 def run(problems: list[str], *, steps: int | None, wall_s: float | None, target: float | None, name: str | None,
         workspace: Path | None, as_json: bool, **choices: Any) -> None:
@@ -125,6 +127,8 @@ def _progress(title: str, steps: int | None, study: Any) -> Iterator[Callable[[N
             total = f"/{steps}" if steps else ""
             passed_s = time.monotonic() - began
             console.note(f"{title}: {seen}{total} node {node.number} {describe(node)} [{passed_s:.0f} s]")
+            if seen == steps:
+                console.note(f"{title}: {CONFIRMING}")
 
         yield line
         return
@@ -138,6 +142,8 @@ def _progress(title: str, steps: int | None, study: Any) -> Iterator[Callable[[N
         task = bar.add_task(escape(title), total=steps, news="measuring the baselines")
 
         def move(node: Node) -> None:
-            bar.update(task, advance=1, news=escape(console.visible(describe(node))))
+            nonlocal seen
+            seen += 1
+            bar.update(task, advance=1, news=CONFIRMING if seen == steps else escape(console.visible(describe(node))))
 
         yield move

@@ -95,7 +95,8 @@ def show(skeleton: Any) -> str:
         return repr(skeleton)[:100]
     ((kind, value),) = skeleton.items()
     if kind in ("tuple", "list"):
-        text = ", ".join(show(v) for v in value[:20])
+        text = ", ".join(show(v) for v in value[:8]) + (", …" if len(value) > 8 else "")
+        text = text if len(text) < 100 else text[:100] + "…"
         return f"({text})" if kind == "tuple" else f"[{text}]"
     if kind == "dict":
         return "{" + ", ".join(f"{k!r}: {show(v)}" for k, v in value[:20]) + "}"

@@ -85,9 +85,10 @@ def check_reference(module: ProblemModule, clock: Clock) -> Sample:
     started = time.monotonic()
     output = run(module, model, inputs)
     call_s = time.monotonic() - started
-    if call_s * 6 > clock.left_s():
+    calls = 8 + len(inputs) + len(module.references)
+    if call_s * calls > clock.left_s():
         raise module.error(
-            f"one call of the reference took {call_s:.1f} s and the checks need at least six more; "
+            f"one call of the reference took {call_s:.1f} s and the checks need at least {calls} more; "
             f"{clock.left_s():.0f} s of {clock.timeout_s:g} s are left. Use smaller sizes or raise timeout_s",
             at=forward,
         )

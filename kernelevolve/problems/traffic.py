@@ -55,7 +55,7 @@ def bytes_min(sample: Sample, matters: frozenset[str], clock: Clock) -> int:
     probe = total <= PROBED_BYTES and sample.call_s < 0.5
     end = time.monotonic() + clock.left_s() / 2
     with _one_thread():
-        base = [t for _, t in leaves.flatten(sample.model(*sample.inputs))]
+        base = [t for _, t in leaves.flatten(sample.model(*sample.inputs))] if probe else []
         for at, t in read.values():
             share = 1.0
             if probe and at.numel():

@@ -166,9 +166,10 @@ def _confirm(record: Record, study: str) -> Iterator[Row]:
     key = {"study": study, "node": d["number"]}
     session = f"confirm {record.writer}/{record.seq}"
     statuses = d.get("statuses") or ["correct"] * len(d["intervals"])
-    for place, (interval, status) in enumerate(zip(d["intervals"], statuses, strict=True)):
+    baselines = d.get("baselines") or [None] * len(d["intervals"])
+    for place, (interval, status, baseline) in enumerate(zip(d["intervals"], statuses, baselines, strict=True)):
         yield "evaluations", {**key, "session": f"{session}/{place}", "status": status, "time": record.time,
-                              "measured": True, **_ratio(d.get("baseline"), interval)}
+                              "measured": True, **_ratio(baseline, interval)}
     for place, timings in enumerate(d.get("timings", ())):
         yield from _samples(key, f"{session}/{place}", timings)
 

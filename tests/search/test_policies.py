@@ -69,7 +69,7 @@ def test_a_node_that_stops_giving_makes_way_for_the_next_best() -> None:
     tree = tree_of(*DRAFTS, ((2,), 0.0), ((2,), 1.2), ((2,), 1.9), ((2,), 2.0))
     selection = select(tree)
     assert selection.parents == (7,)
-    assert "node 2 (2.00x) gave no gain in 4 expansions" in selection.reason
+    assert "node 2 (2.00x) gave no gain in 4 turns" in selection.reason
 
 
 def test_a_child_that_improves_makes_its_parent_fresh_again() -> None:

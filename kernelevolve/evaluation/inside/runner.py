@@ -144,11 +144,14 @@ class Runner:
         tree = flatten(output, leaves)
         described, place = [], 0
         for leaf in leaves:
-            entry: dict[str, Any] = {"type": type(leaf).__name__, "device": str(leaf.device)}
+            entry: dict[str, Any] = {"type": type(leaf).__name__}
             described.append(entry)
-            if type(leaf) not in (torch.Tensor, torch.nn.Parameter) or leaf.layout != torch.strided or leaf.__dict__:
-                if type(leaf) is torch.Tensor:
-                    entry["type"] = "Tensor with attributes" if leaf.__dict__ else str(leaf.layout)
+            # Looking at a subclass would run its code, and let it compute what it put off.
+            if type(leaf) not in (torch.Tensor, torch.nn.Parameter):
+                continue
+            entry["device"] = str(leaf.device)
+            if leaf.layout != torch.strided or leaf.__dict__:
+                entry["type"] = "Tensor with attributes" if leaf.__dict__ else str(leaf.layout)
                 continue
             plain = leaf.detach()
             size = plain.numel() * plain.element_size()

@@ -73,7 +73,7 @@ def affine(e: Expr, ranges: Mapping[int, Range]) -> Affine:
         return Affine({}, low) if low == high else Affine({e: 1}, 0)
     if e.dtype == "int64" and e.op in ("add", "sub"):
         a, b = (affine(x, ranges) for x in e.args)
-        return a + (b if e.op == "add" else b.scaled(-1))
+        return _recombined(a + (b if e.op == "add" else b.scaled(-1)), ranges)
     if e.dtype == "int64" and e.op == "neg":
         return affine(e.args[0], ranges).scaled(-1)
     if e.dtype == "int64" and e.op in ("mul", "floordiv", "mod"):
@@ -88,8 +88,25 @@ def affine(e: Expr, ranges: Mapping[int, Range]) -> Affine:
     return Affine({e: 1}, 0)
 
 
+def _recombined(a: Affine, ranges: Mapping[int, Range]) -> Affine:
+    """With c*k*(x / k) + c*(x mod k) written as c*x: what is left of a position unravelled and ravelled again."""
+    for atom, c in a.terms.items():
+        if atom.op == "mod" and atom.args[1].op == "const" and atom.args[1].value > 0:
+            x, k = atom.args[0], int(atom.args[1].value)
+            terms = divide(affine(x, ranges), k, ranges).terms
+            whole = next(iter(terms)) if len(terms) == 1 else None
+            if whole is not None and terms[whole] == 1 and a.terms.get(whole) == c * k:
+                rest = Affine({t: n for t, n in a.terms.items() if t not in (atom, whole)}, a.constant)
+                return _recombined(rest + affine(x, ranges).scaled(c), ranges)
+    return a
+
+
 def divide(a: Affine, k: int, ranges: Mapping[int, Range]) -> Affine:
     """floor(a / k)."""
+    if len(a.terms) == 1 and not a.constant:
+        ((atom, c),) = a.terms.items()
+        if c == 1 and atom.op == "floordiv" and atom.args[1].op == "const" and atom.args[1].value > 0:
+            return divide(affine(atom.args[0], ranges), k * int(atom.args[1].value), ranges)
     whole, rest = _split(a, k)
     low, high = rest.range(ranges)
     if 0 <= low and high < k:

@@ -95,6 +95,8 @@ class Graph:
     """How to reach an input: value name -> Python expression of forward's arguments ("x", "xs[0]")."""
     constants: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Value name -> nested numbers of a small tensor made inside forward."""
+    calls: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Operation name -> the captured call it came from."""
 
     def op(self, name: str) -> Op:
         """The operation that defines a value; KeyError for an input or parameter."""

@@ -24,7 +24,7 @@ from kernelevolve.operators.template.affine import (
 )
 from kernelevolve.operators.template.expr import Expr, call, const, index, substitute, walk
 from kernelevolve.operators.template.fuse import Region
-from kernelevolve.operators.template.graph import Dim, Graph
+from kernelevolve.operators.template.graph import Dim, Graph, Op
 
 COSTLY = frozenset(
     "exp exp2 expm1 log log2 log10 log1p sin cos tan tanh sigmoid erf asin acos atan sinh cosh pow atan2 fmod search".split()
@@ -114,7 +114,19 @@ def build(graph: Graph, ops: Sequence[str], outputs: Collection[str], keep: Coll
     return _Frame(graph, ops, shape, reduced, keep).space(outputs)
 
 
-def _shape(graph: Graph, reduces: Sequence, outputs: Collection[str]) -> tuple[tuple[Dim, ...], tuple[bool, ...]]:  # type: ignore[type-arg]
+def locals_of(e: Expr, kept: Mapping[str, Expr]) -> set[str]:
+    """Local values that `e` uses, those behind kept ones included."""
+    found: set[str] = set()
+    stack = [e]
+    while stack:
+        for node in walk(stack.pop()):
+            if node.op == "local" and node.value not in found:
+                found.add(node.value)
+                stack += [kept[node.value]] if node.value in kept else []
+    return found
+
+
+def _shape(graph: Graph, reduces: Sequence[Op], outputs: Collection[str]) -> tuple[tuple[Dim, ...], tuple[bool, ...]]:
     if reduces:
         main = max(reduces, key=lambda op: graph.values[op.inputs[0]].numel or 0)
         shape = graph.values[main.inputs[0]].shape
@@ -144,16 +156,16 @@ class _Frame:
         self.row_origin = tuple(const(0, "int64") if r else p for p, r in zip(self.origin, reduced, strict=True))
 
     def space(self, outputs: Collection[str]) -> Space:
-        reductions: list[Reduction] = []
-        stages: dict[str, int] = {}
-        for op in self.reduces:
-            for r in self._reduction(op, stages):
-                reductions.append(r)
-                stages[r.name] = r.stage
-        kept = {}
+        kept: dict[str, Expr] = {}
         for name in self.keep:
             inside = Region(self.graph, self.ops, stops=[*self.results, *(n for n in self.keep if n != name)])
             kept[name] = self._settled(inside.read(name, self._position(self.graph.values[name].shape, False)))
+        reductions: list[Reduction] = []
+        stages: dict[str, int] = {}
+        for op in self.reduces:
+            for r in self._reduction(op, stages, kept):
+                reductions.append(r)
+                stages[r.name] = r.stage
         stores = tuple(self._store(name) for name in outputs)
         return merged(Space(self.shape, self.reduced, tuple(reductions), stores, kept))
 
@@ -187,16 +199,16 @@ class _Frame:
 
         return simplify(substitute(e, change), self.ranges)
 
-    def _reduction(self, op: object, stages: Mapping[str, int]) -> list[Reduction]:
-        shape = self.graph.values[op.inputs[0]].shape  # type: ignore[attr-defined]
-        dims = op.attrs["dims"]  # type: ignore[attr-defined]
+    def _reduction(self, op: Op, stages: Mapping[str, int], kept: Mapping[str, Expr]) -> list[Reduction]:
+        shape = self.graph.values[op.inputs[0]].shape
+        dims = op.attrs["dims"]
         flags = tuple(d in dims for d, n in enumerate(shape) if n != 1)
         own = tuple(r for r, n in zip(self.reduced, self.shape, strict=True) if n != 1)
         if _squeezed(shape) != _squeezed(self.shape) or flags != own:
             raise ValueError("reductions over different spaces")
-        name, kind = op.outputs[0], op.attrs["op"]  # type: ignore[attr-defined]
-        body = self._settled(self.region.read(op.inputs[0], self._position(shape, False)))  # type: ignore[attr-defined]
-        needs = [n.value for n in walk(body) if n.op == "local" and n.value in self.results]
+        name, kind = op.outputs[0], op.attrs["op"]
+        body = self._settled(self.region.read(op.inputs[0], self._position(shape, False)))
+        needs = [n for n in locals_of(body, kept) if n in self.results]
         stage = 1 + max((stages[n] for n in needs), default=-1)
         if not kind.startswith("arg"):
             return [Reduction(name, kind, body, self.graph.values[name].dtype, stage)]

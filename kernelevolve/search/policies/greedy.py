@@ -45,7 +45,7 @@ class Greedy(Policy):
         what = f"{'pinned ' if node.number in tree.pinned else ''}node {node.number} ({tree.score(node.number):.2f}x)"
         if node is top:
             return f"{what} is the best of {len(nodes)}, with {misses} expansions in a row without gain"
-        first = f"node {top.number} ({tree.score(top.number):.2f}x) gave no gain in {tree.misses(top.number)} expansions"
+        first = f"node {top.number} ({tree.score(top.number):.2f}x) gave no gain in {tree.misses(top.number)} turns"
         if misses < self.patience:
             return f"{first}, so it is the turn of {what}, the best with fewer than {self.patience} misses"
         return f"{first}; all {len(nodes)} are tired, and {what} is so with the fewest misses, {misses}"

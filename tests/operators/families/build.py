@@ -17,7 +17,10 @@ from kernelevolve.operators.template.cpp import prelude
 from kernelevolve.operators.template.graph import Graph, Op, Value
 from kernelevolve.operators.template.template import Kernel, KernelSource, Template
 
-FLAGS = ("-O3", "-march=native", "-fopenmp", "-std=gnu++17", "-shared", "-fPIC")
+FLAGS = (
+    "-O3", "-march=native", "-mprefer-vector-width=512", "-fno-math-errno", "-fno-trapping-math", "-fopenmp", "-std=c++17",
+    "-shared", "-fPIC",
+)  # fmt: skip
 FOLDER = Path(tempfile.mkdtemp(prefix="families"))
 
 

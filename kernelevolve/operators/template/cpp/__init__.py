@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from kernelevolve.errors import UnknownNameError
+from kernelevolve.operators.template.cpp.pointwise import Pointwise
+from kernelevolve.operators.template.cpp.rows import Rows
 from kernelevolve.operators.template.template import Template
 
-TEMPLATES: tuple[Template, ...] = ()
+TEMPLATES: tuple[Template, ...] = (
+    Pointwise(),
+    Rows(),
+)
 """In the order in which drafts prefer them."""
 
 

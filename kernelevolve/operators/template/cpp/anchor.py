@@ -19,7 +19,7 @@ from kernelevolve.operators.template.scalar import Scope
 from kernelevolve.operators.template.template import Kernel
 
 WORDS = frozenset(
-    "a b c i j k l m n p r s t w x y acc at best block cell channel chunk column columns copy count depth end first from "
+    "a b c ch ci co g i j k ky kx o l m n p r s t w x y x0 x_end x_first acc at best block cell area channel chunk column columns copy count depth end first from "
     "group here key keys kept last left length limit lines m0 m_end n0 n_end number packed padded panel part pixel place "
     "position right row rows scan start starts step sum tap tile to total value width".split()
 )

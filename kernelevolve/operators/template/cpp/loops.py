@@ -125,16 +125,16 @@ def width_parameter(space: Space, facts: Mapping[str, Any]) -> Parameter:
     wide = 2 if any(e.dtype in ("int64", "float64") for e in walk(*space.expressions()) if e.op == "element") else 1
     default = max(lanes // wide, 4)
     choices = tuple(sorted({4, 8, 16, 32, default}))
-    return Parameter("simd", default, choices, ("not_vectorised", "compute"), "vector lanes per step")
+    return Parameter("simd", default, choices, ("not_vectorised", "narrow_vectors", "spills"), "vector lanes per step")
 
 
 def parallel_parameter(cost: float, choices: Sequence[str]) -> Parameter:
     """Where threads come in."""
     default = "none" if cost < PARALLEL_NS else choices[0]
     return Parameter(
-        "parallel", default, (*choices, "none"), ("overhead", "imbalance", "memory", "not_parallel"), "what threads share"
+        "parallel", default, (*choices, "none"), ("single_thread", "launch_overhead", "imbalance"), "what threads share"
     )
 
 
 SCHEDULE = Parameter("schedule", "static", ("static", "dynamic"), ("imbalance",), "how iterations go to threads")
-SEARCH = Parameter("search", "branchless", search.FLAVOURS, ("gather", "compute"), "how a sorted table is searched")
+SEARCH = Parameter("search", "branchless", search.FLAVOURS, ("gather",), "how a sorted table is searched")

@@ -43,9 +43,15 @@ static inline uint16_t k_bf16(float x) {  // round to nearest even
     "k_abs": "template <class T> static inline T k_abs(T x) { return x < 0 ? -x : x; }",
     "k_sign": "template <class T> static inline T k_sign(T x) { return T((x > T(0)) - (x < T(0))); }",
     "k_max": """\
-template <class T> static inline T k_max(T a, T b) { return (a > b) | (a != a) ? a : b; }  // NaN wins, as in torch""",
+template <class T> static inline T k_max(T a, T b) {  // NaN wins, as in torch; in this form GCC vectorises chains of it
+    const T m = a > b ? a : b;
+    return a != a ? a : m;
+}""",
     "k_min": """\
-template <class T> static inline T k_min(T a, T b) { return (a < b) | (a != a) ? a : b; }  // NaN wins, as in torch""",
+template <class T> static inline T k_min(T a, T b) {  // NaN wins, as in torch; in this form GCC vectorises chains of it
+    const T m = a < b ? a : b;
+    return a != a ? a : m;
+}""",
     "k_floordiv": """\
 template <class T> static inline T k_floordiv(T a, T b) { return a / b - ((a % b != 0) & ((a < 0) != (b < 0))); }
 static inline float k_floordiv(float a, float b) {

@@ -15,10 +15,10 @@ from kernelevolve.operators.template.cpp.accumulate import BLOCK, Accumulator, a
 from kernelevolve.operators.template.cpp.dialect import STORAGE, identifier
 from kernelevolve.operators.template.cpp.loops import CPP
 from kernelevolve.operators.template.cpp.pointwise import _decode, _extent, group
-from kernelevolve.operators.template.expr import Expr, index, walk
+from kernelevolve.operators.template.expr import Expr, index
 from kernelevolve.operators.template.graph import Graph
 from kernelevolve.operators.template.scalar import Scope
-from kernelevolve.operators.template.space import Reduction, Space, Store, build, candidates_to_keep
+from kernelevolve.operators.template.space import Reduction, Space, Store, build, candidates_to_keep, locals_of
 from kernelevolve.operators.template.template import Kernel, KernelSource, Parameter, Template
 
 KEEP_BYTES = 128 * 1024
@@ -53,7 +53,7 @@ class Rows(Template):
         found = [width]
         if last >= 4 * width.default:
             choices = tuple(n for n in (1, 2, 4, 8) if last >= n * width.default)
-            found.append(Parameter("streams", choices[min(1, len(choices) - 1)], choices, ("latency", "compute"), "accumulators"))
+            found.append(Parameter("streams", choices[min(1, len(choices) - 1)], choices, ("reduction_chain", "spills"), "accumulators"))
         rows, cost = space.size(space.outer), loops.cost_ns(space)
         few = rows is not None and rows < 2 * int(facts.get("cores", 1))
         places = ("inside", "rows") if few else ("rows", "inside")
@@ -69,7 +69,7 @@ class Rows(Template):
             costly = any(kept.values())
             choices = ("nothing", *(["costly"] if costly else []), *(["everything"] if not all(kept.values()) else []))
             found.append(
-                Parameter("keep", "costly" if costly else "nothing", choices, ("compute", "memory"), "what a row keeps between stages")
+                Parameter("keep", "costly" if costly else "nothing", choices, ("math_calls", "memory_bound"), "what a row keeps between stages")
             )
         if search.searches(space.expressions()):
             found.append(loops.SEARCH)
@@ -164,7 +164,7 @@ class _Writer:
 
     def _values(self, scope: Scope, roots: Sequence[Expr]) -> list[str]:
         """Texts of expressions; kept values are read from their buffer, or computed and put there at first use."""
-        order = [n for n in self.space.kept if any(_needs(self.space, r, n) for r in roots)]
+        order = [n for n in self.space.kept if any(n in locals_of(r, self.space.kept) for r in roots)]
         defined = [n for n in order if n not in self.buffered]
         scope.expect(*roots, *(self.space.kept[n] for n in defined))
         for name in order:
@@ -177,7 +177,7 @@ class _Writer:
         return [scope.value(r) for r in roots]
 
     def _first_used(self, roots: Sequence[Expr]) -> None:
-        self.buffered.update(n for n in self.space.kept if any(_needs(self.space, r, n) for r in roots))
+        self.buffered.update(n for n in self.space.kept if any(n in locals_of(r, self.space.kept) for r in roots))
 
     def _stage(self, row: Scope, reductions: Sequence[Reduction]) -> None:
         roots = [r.body for r in reductions]
@@ -224,14 +224,11 @@ class _Writer:
         self, parent: Scope, reductions: Sequence[Reduction], dim: int, span: tuple[str, str, int], suffix: str
     ) -> list[Accumulator]:
         streams = int(self.params.get("streams", 1))
-        if span[2] < streams * self.width or self._keeps(reductions):
+        if span[2] < streams * self.width:
             streams = 1
         return accumulate(
             parent, reductions, dim, self.names[dim], span, width=self.width, streams=streams, body=self._values, suffix=suffix
         )
-
-    def _keeps(self, reductions: Sequence[Reduction]) -> bool:
-        return False and bool(reductions)
 
     def _shared_stage(self, row: Scope, reductions: Sequence[Reduction]) -> list[Accumulator]:
         """Threads share the row: partial results per chunk, combined in order."""
@@ -298,9 +295,3 @@ class _Writer:
 def _named(a: Accumulator) -> Expr:
     """A node that stands for the final value of an accumulator, to give it a variable."""
     return Expr("local", (), a.reduction.dtype, f"{a.name} value")
-
-
-def _needs(space: Space, e: Expr, name: str) -> bool:
-    """Whether `e` uses kept value `name`, itself or inside another kept one."""
-    used = {n.value for n in walk(e) if n.op == "local"}
-    return name in used or any(k in used and k != name and _needs(space, space.kept[k], name) for k in space.kept)

@@ -16,7 +16,6 @@ from kernelevolve.operators.template.cpp.anchor import (
     Anchor,
     arguments,
     indent,
-    join,
     plain,
     signature,
     write_stores,
@@ -99,7 +98,7 @@ class ScanTemplate(Template):
         found = [
             Parameter("prefix", "lanes", ("lanes", "rows", "serial"), ("reduction_chain", "not_vectorised"),
                       "prefix within a vector by shifts, several rows interleaved, or one element after the other"),
-            Parameter("rows", 4, (1, 2, 4, 8), ("reduction_chain", "imbalance"), "rows of one task, advanced together"),
+            Parameter("rows", 1, (1, 2, 4, 8), ("reduction_chain", "imbalance"), "rows of one task, advanced together"),
             Parameter("block", 256, (64, 128, 256, 512, 1024), ("cache_resident", "launch_overhead"),
                       "elements of a row between load and epilogue"),
         ]
@@ -293,5 +292,3 @@ for (int64_t r = 0; r < {line.outer}; r++)
         totals[r * {pieces} + piece] = total;
     }}""")
 
-
-__all__ = ["Line", "ScanTemplate", "join"]

@@ -21,7 +21,8 @@ def vector_type(name: str, kind: str, lanes: int) -> str:
 
 
 def tile_function(
-    name: str, kind: str, *, lanes: int, vectors: int, row_step: int, loops: Sequence[tuple[str, str, int, int]], width: int
+    name: str, kind: str, *, lanes: int, vectors: int, row_step: int,
+    loops: Sequence[tuple[str, str, int, int | str]], width: int
 ) -> str:
     """`NAME_tile<ROWS>(a, b, c, depth, first)`: c[i][j] (+)= sum of a[i * row_step + …] * b[… + j].
 
@@ -31,11 +32,12 @@ def tile_function(
         lanes: Elements of a vector.
         vectors: Vectors of columns of the tile.
         row_step: Elements of `a` between rows.
-        loops: The summed indices, outermost first: (variable, count as C++ text, step in a, step in b).
+        loops: The summed indices, outermost first: (variable, count as C++ text, step in a, step in b). A text
+            for a step in b is the whole term, for steps that are not even.
         width: Elements of `c` between rows.
     """
-    a_at = " + ".join([f"i * {row_step}", *(f"{v} * {sa}" for v, _, sa, _ in loops)])
-    b_at = " + ".join([*(f"{v} * {sb}" for v, _, _, sb in loops), f"j * {lanes}"])
+    a_at = " + ".join([_term("i", row_step), *(_term(v, sa) for v, _, sa, _ in loops)])
+    b_at = " + ".join([*(_term(v, sb) for v, _, _, sb in loops), f"j * {lanes}"])
     body = f"""{name}_vec right[{vectors}];
 for (int j = 0; j < {vectors}; j++) right[j] = *(const {name}_vec*)(b + {b_at});
 #pragma GCC unroll 32
@@ -57,6 +59,12 @@ static inline __attribute__((always_inline)) void {name}_tile(
     for (int i = 0; i < ROWS; i++)
         for (int j = 0; j < {vectors}; j++) *({name}_vec*)(c + i * {width} + j * {lanes}) = sum[i][j];
 }}"""
+
+
+def _term(variable: str, step: int | str) -> str:
+    if isinstance(step, str):
+        return step
+    return variable if step == 1 else f"{variable} * {step}"
 
 
 def dot_function(name: str, kind: str, *, lanes: int, columns: int, depth: int, row_step: int, column_step: int, width: int) -> str:

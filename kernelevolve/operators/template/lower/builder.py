@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from kernelevolve.operators.template import expr as ex
@@ -197,18 +197,23 @@ def _flatten(values: Any) -> list[Any]:
     return [x for v in values for x in _flatten(v)] if isinstance(values, list) else [values]
 
 
-def lower(captured: Mapping[str, Any]) -> Graph:
-    """The small graph of a captured forward. Calls that no rule takes become `opaque`; dead operations are dropped."""
+def lower(captured: Mapping[str, Any], keep: Collection[str] = ()) -> Graph:
+    """The small graph of a captured forward; dead operations are dropped.
+
+    Calls that no rule takes, and those named in `keep`, stay in PyTorch as `opaque`.
+    """
     b = Builder(captured)
+    calls: dict[str, str] = {}
     for node in captured["nodes"]:
-        call = Call(node, b)
-        if not _apply(b, call):
+        call, before = Call(node, b), len(b.ops)
+        if call.name in keep or not _apply(b, call):
             _keep(b, call)
+        calls.update({op.name: call.name for op in b.ops[before:]})
     outputs = _outputs(b, captured["outputs"])
     graph = Graph(
         values=b.values, inputs=tuple(captured["inputs"]), parameters=dict(captured["parameters"]),
         ops=_alive(b, outputs), outputs=outputs, argument_names=tuple(captured["arguments"]),
-        access=dict(captured["inputs"]), constants={n: c["values"] for n, c in captured["constants"].items()},
+        access=dict(captured["inputs"]), constants={n: c["values"] for n, c in captured["constants"].items()}, calls=calls,
     )  # fmt: skip
     return graph
 
