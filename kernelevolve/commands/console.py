@@ -43,7 +43,7 @@ def guarded(command: F) -> F:
         try:
             return command(*args, **kwargs)
         except KernelEvolveError as error:
-            stderr().print(Text("error: ", "bold"), Text(str(error)), sep="")
+            stderr().print(Text.assemble(("error: ", "bold"), visible(error)), soft_wrap=True)
             raise typer.Exit(BAD_INPUT) from None
         except KeyboardInterrupt:
             stderr().print("interrupted; what was recorded is safe")
@@ -76,12 +76,12 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: 
 
 def say(text: str) -> None:
     """A line of untrusted text on stdout."""
-    stdout().print(Text(visible(text)))
+    stdout().print(Text(visible(text)), soft_wrap=True)
 
 
 def note(text: str) -> None:
     """A line on stderr, for a person who waits."""
-    stderr().print(Text(visible(text)))
+    stderr().print(Text(visible(text)), soft_wrap=True)
 
 
 def visible(value: Any) -> str:

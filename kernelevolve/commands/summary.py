@@ -9,8 +9,9 @@ from kernelevolve.store import StudyLog
 from kernelevolve.views.frame import best, nodes_of, ranked
 from kernelevolve.views.verdict import confirmation, verdict
 
-COLUMNS = ("problem", "steps", "× eager [95 %]", "× compile [95 %]", "verdict", "confirmed", "best", "study")
-NUMERIC = ("steps", "× eager [95 %]", "× compile [95 %]")
+COLUMNS = ("problem", "steps", "× eager [95 %]", "× compile [95 %]", "× fastest baseline", "verdict", "confirmed",
+           "best", "study")
+NUMERIC = ("steps", "× eager [95 %]", "× compile [95 %]", "× fastest baseline")
 
 
 def summarise(study: StudyLog) -> dict[str, Any]:
@@ -37,12 +38,12 @@ def summarise(study: StudyLog) -> dict[str, Any]:
 def row(summary: dict[str, Any]) -> tuple[Any, ...]:
     """Cells for COLUMNS."""
     if summary.get("error"):
-        return (summary["problem"], "–", "–", "–", "error", summary["error"], "–", "–")
+        return (summary["problem"], "–", "–", "–", "–", "error", summary["error"], "–", "–")
     if summary["best"] is None:
-        return (summary["problem"], summary["nodes"], "–", "–", "nothing correct", "–", "–", summary["study"])
+        return (summary["problem"], summary["nodes"], "–", "–", "–", "nothing correct", "–", "–", summary["study"])
     return (summary["problem"], summary["nodes"], _ratio(summary, "eager"), _ratio(summary, "compile"),
-            summary["verdict"], _short(summary["confirmations"], summary["noise_floor"]), f"node {summary['best']}",
-            summary["study"])
+            f"{_ratio(summary, summary['reference'])} {summary['reference']}", summary["verdict"],
+            _short(summary["confirmations"], summary["noise_floor"]), f"node {summary['best']}", summary["study"])
 
 
 def _ratio(summary: dict[str, Any], baseline: str) -> str:

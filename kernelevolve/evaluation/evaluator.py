@@ -201,6 +201,9 @@ class Evaluator:
         except SilentError as silent:
             bench.judge_lost()
             raise FaultError(str(silent)) from silent
+        except BaseException:
+            bench.judge_lost()  # an interrupt: its answer is still to come, and must not be taken for the next one's
+            raise
         finally:
             printed = candidate.end()
             bench.forget(candidate)

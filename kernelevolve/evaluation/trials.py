@@ -138,12 +138,14 @@ class Factory:
         leaves: list[torch.Tensor] = []
         args = flatten(list(self.module.get_inputs()), leaves)
         if distribution != GIVEN:
-            change = DISTRIBUTIONS[distribution]
-            made: dict[int, torch.Tensor] = {}
-            for leaf in leaves:
-                if id(leaf) not in made:
-                    made[id(leaf)] = change(leaf) if _changeable(leaf) else leaf
-            leaves = [made[id(leaf)] for leaf in leaves]
+            leaves = _clone(leaves)
+            for storage in _storages(leaves):
+                if all(map(_changeable, storage)):
+                    # The whole storage at once, so that strides and sharing stay as they were given.
+                    leaf = storage[0]
+                    flat = torch.empty(0, dtype=leaf.dtype)
+                    flat.set_(leaf.untyped_storage())  # type: ignore[call-overload]
+                    flat.copy_(DISTRIBUTIONS[distribution](flat))
         return args, leaves
 
     def trial(self, weights: Weights, seed: int, distribution: str = GIVEN, number: int = 0) -> Trial | None:
@@ -187,8 +189,9 @@ class Factory:
         storages = {t.untyped_storage().data_ptr() for t in given if t.numel()}
         views = [bool(t.numel()) and t.untyped_storage().data_ptr() in storages for t in own]
         mutates = any(not same_bits(a, b) for a, b in zip(given, leaves, strict=True))
-        return Trial(name, seed, weights, args, leaves, specs, size, tree, [type(t).__name__ for t in own],
-                     [t.clone() if v else t for t, v in zip(own, views, strict=True)], truth, views, mutates, took, _terms(leaves, own))
+        kept = [t.clone() if v else t for t, v in zip(own, views, strict=True)]
+        return Trial(name, seed, weights, args, leaves, specs, size, tree, [type(t).__name__ for t in own], kept, truth,
+                     views, mutates, took, _terms(leaves, own))
 
 
 def seed_all(seed: int) -> None:
@@ -214,6 +217,15 @@ def _clone(leaves: list[torch.Tensor]) -> list[torch.Tensor]:
         twin = storages.setdefault(storage.data_ptr(), storage.clone()) if storage.nbytes() else storage
         copies.append(torch.empty(0, dtype=leaf.dtype).set_(twin, leaf.storage_offset(), leaf.shape, leaf.stride()))
     return copies
+
+
+def _storages(leaves: list[torch.Tensor]) -> list[list[torch.Tensor]]:
+    """Leaves grouped by the storage they share."""
+    groups: dict[int, list[torch.Tensor]] = {}
+    for leaf in leaves:
+        if leaf.numel():
+            groups.setdefault(leaf.untyped_storage().data_ptr(), []).append(leaf)
+    return list(groups.values())
 
 
 def _changeable(leaf: torch.Tensor) -> bool:

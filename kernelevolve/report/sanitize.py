@@ -11,7 +11,7 @@ TAGS = frozenset((
     "a", "abbr", "b", "blockquote", "br", "caption", "code", "col", "colgroup", "dd", "del", "details", "div", "dl",
     "dt", "em", "figcaption", "figure", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "i", "img", "ins", "kbd", "li", "ol",
     "p", "pre", "s", "section", "small", "span", "strong", "sub", "summary", "sup", "table", "tbody", "td", "tfoot",
-    "th", "thead", "tr", "u", "ul",
+    "th", "thead", "tr", "u", "ul", "wbr",
 ))
 _GLOBAL = {"class", "id", "title", "role", "aria-label", "lang", "dir"}
 _OWN = {"a": {"href"}, "img": {"src", "alt", "width", "height"}, "td": {"colspan", "rowspan"},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from kernelevolve.views.frame import Source, frame, rows_of
-from kernelevolve.views.html import Html, clip, number, table
+from kernelevolve.views.html import Html, clip, escape, number, table
 
 COLUMNS = ("node", "parents", "stage", "move", "status", "ratio [95 %]", "× eager", "× compile", "median ms",
            "build s", "rationale")
@@ -27,13 +27,13 @@ def table_html(data: pd.DataFrame, *, limit: int = 500) -> Html:
     rows, classes = [], []
     for row in rows_of(shown):
         is_best = bool(row.ranked) and row.score == best
-        mark = " ★" if is_best else ""
+        mark = "\u00a0★" if is_best else ""
         interval = f"{number(row.ratio)}× [{number(row.low)}, {number(row.high)}]" if row.ratio == row.ratio else "–"
         told = row.rationale if row.outcome == "correct" else row.detail or row.rationale
         rows.append((
-            row.node, ", ".join(map(str, row.parents)) or "–", row.stage, row.move or "–", row.status + mark, interval,
-            number(row.eager_ratio), number(row.compile_ratio), number(row.median_ms), number(row.build_s),
-            clip(told),
+            row.node, ", ".join(map(str, row.parents)) or "–", row.stage, _breakable(row.move or "–"),
+            row.status + mark, interval, number(row.eager_ratio), number(row.compile_ratio), number(row.median_ms),
+            number(row.build_s), clip(told),
         ))
         classes.append("best" if is_best else "" if row.outcome == "correct" else "failed")
     text = shown[["node", "stage", "move", "status", "ratio", "eager_ratio", "compile_ratio"]].to_string(index=False)
@@ -44,6 +44,14 @@ def table_html(data: pd.DataFrame, *, limit: int = 500) -> Html:
 def candidate_table(source: Source, *, order: str = "node", limit: int = 500) -> Html:
     """The table straight from nodes or a study."""
     return table_html(table_data(source, order=order), limit=limit)
+
+
+def _breakable(name: str) -> Html:
+    """A long move such as "rows.schedule=dynamic" may be broken at its points and signs."""
+    text = escape(name)
+    for sign in ".=@_":
+        text = text.replace(sign, f"{sign}<wbr>")
+    return Html(text, name)
 
 
 def table_caption(data: pd.DataFrame, shown: int) -> str:

@@ -33,12 +33,13 @@ def trajectory_data(source: Source) -> pd.DataFrame:
 def trajectory_figure(data: pd.DataFrame, *, title: str = "Fitness trajectory") -> Any:
     """Ratio to the fastest baseline on a log axis, 1.0 marked; attempts without a time in a strip below it."""
     go, subplots = require("plotly.graph_objects"), require("plotly.subplots")
-    figure = subplots.make_subplots(rows=2, cols=1, shared_xaxes=True, row_heights=[0.8, 0.2],
+    timed = np.isfinite(data["ratio"].to_numpy(dtype=float)) & (data["ratio"].to_numpy(dtype=float) > 0)
+    rows = 1 if timed.all() else 2
+    figure = subplots.make_subplots(rows=rows, cols=1, shared_xaxes=True, row_heights=[0.8, 0.2][:rows],
                                     vertical_spacing=0.05)
-    figure.update_layout(layout(title=title, alt=trajectory_caption(data), height=500, legend=True))
+    figure.update_layout(layout(title=title, alt=trajectory_caption(data), height=400 + 50 * rows, legend=True))
     if data.empty:
         return blank(figure, "no candidate yet")
-    timed = np.isfinite(data["ratio"].to_numpy(dtype=float)) & (data["ratio"].to_numpy(dtype=float) > 0)
     for name in OUTCOMES:
         for row, part in ((1, data[(data["outcome"] == name) & timed]),
                           (2, data[(data["outcome"] == name) & ~timed])):
@@ -50,11 +51,12 @@ def trajectory_figure(data: pd.DataFrame, *, title: str = "Fitness trajectory") 
     figure.add_hline(y=1, line={"dash": "dash", "color": "#767676", "width": 1}, row=1, col=1,
                      annotation_text="fastest baseline", annotation_position="bottom right")
     low, high = _decades(data.loc[timed, ["ratio", "best_low", "best_high"]].to_numpy(dtype=float))
-    figure.update_xaxes(axis("", showticklabels=False), row=1, col=1)
-    figure.update_xaxes(steps(len(data), rangemode="tozero"), row=2, col=1)
+    figure.update_xaxes(axis("", showticklabels=False))
+    figure.update_xaxes(steps(len(data), rangemode="tozero", showticklabels=True), row=rows, col=1)
     figure.update_yaxes(axis("× the fastest baseline", type="log", range=[low, high], **_ticks(low, high)),
                         row=1, col=1)
-    figure.update_yaxes(axis("", tickvals=[0], ticktext=["not timed"], range=[-1, 1], showgrid=False), row=2, col=1)
+    if rows == 2:
+        figure.update_yaxes(axis("", tickvals=[0], ticktext=["not timed"], range=[-1, 1], showgrid=False), row=2, col=1)
     return figure
 
 

@@ -61,6 +61,16 @@ def test_every_status_has_an_outcome_with_a_shape_and_a_colour_of_its_own():
     assert len(set(SYMBOLS.values())) == len(OUTCOMES) == len(COLOURS)
 
 
+@pytest.mark.parametrize("failing", [0, 0.5, 1])
+def test_the_axis_of_candidates_is_always_labelled(failing):
+    figure = views.trajectory(synthetic.nodes(9, failing=failing))
+    axes = list(figure.select_xaxes(selector=lambda a: a.title.text))
+    assert len(axes) == 1
+    assert axes[0].showticklabels
+    drawn = {t.xaxis or "x" for t in figure.data}
+    assert axes[0].plotly_name.replace("axis", "") in drawn, "an axis without a trace is not drawn"
+
+
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 60), st.integers(0, 10_000), st.floats(0, 1))
 def test_the_best_so_far_never_falls_and_is_always_an_attempt(count, seed, failing):

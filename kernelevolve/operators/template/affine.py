@@ -109,12 +109,12 @@ def divide(a: Affine, k: int, ranges: Mapping[int, Range]) -> Affine:
             return divide(affine(atom.args[0], ranges), k * int(atom.args[1].value), ranges)
     whole, rest = _split(a, k)
     low, high = rest.range(ranges)
-    if 0 <= low and high < k:
+    if low >= 0 and high < k:
         return whole
     for g in _factors(rest, k):
         coarse, fine = _split(rest, g)
         low, high = fine.range(ranges)
-        if 0 <= low and high < g:
+        if low >= 0 and high < g:
             return whole + divide(coarse, k // g, ranges)
     return whole + Affine({Expr("floordiv", (rest.expr(), const(k, "int64")), "int64"): 1}, 0)
 
@@ -123,12 +123,12 @@ def remainder(a: Affine, k: int, ranges: Mapping[int, Range]) -> Affine:
     """The remainder of a modulo k, in [0, k)."""
     _, rest = _split(a, k)
     low, high = rest.range(ranges)
-    if 0 <= low and high < k:
+    if low >= 0 and high < k:
         return rest
     for g in _factors(rest, k):
         coarse, fine = _split(rest, g)
         low, high = fine.range(ranges)
-        if 0 <= low and high < g:
+        if low >= 0 and high < g:
             return remainder(coarse, k // g, ranges).scaled(g) + fine
     return Affine({Expr("mod", (rest.expr(), const(k, "int64")), "int64"): 1}, 0)
 

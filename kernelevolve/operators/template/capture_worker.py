@@ -93,9 +93,12 @@ class _Writer:
                     "name": node.name, "target": str(node.target), "args": self._arguments(node),
                     "outputs": [name for name, _ in outputs],
                 })  # fmt: skip
-            elif node.op == "call_function" and isinstance(value, (torch.Tensor, tuple, list)):
-                if node.target is not operator.getitem:
-                    raise NotImplementedError(f"a call of {node.target}, which is no ATen operator")
+            elif (
+                node.op == "call_function"
+                and isinstance(value, (torch.Tensor, tuple, list))
+                and node.target is not operator.getitem
+            ):
+                raise NotImplementedError(f"a call of {node.target}, which is no ATen operator")
         return {
             "arguments": list(inspect.signature(self.model.forward).parameters),
             **self._sources(),
@@ -111,7 +114,9 @@ class _Writer:
             value = node.meta.get("val")
             if node.op == "call_function" and isinstance(value, torch.SymBool):
                 claim = value.node.expr
-                if isinstance(claim, sympy.Eq) and any(u.target is torch.ops.aten._assert_scalar.default for u in node.users):
+                if isinstance(claim, sympy.Eq) and any(
+                    u.target is torch.ops.aten._assert_scalar.default for u in node.users
+                ):
                     left, right = claim.args
                     if left.is_Symbol and right.is_Integer:
                         found[left] = right
@@ -170,7 +175,7 @@ class _Writer:
         """Where placeholders come from."""
         paths, _ = pytree.tree_flatten_with_path((self.inputs, {}))
         names = list(inspect.signature(self.model.forward).parameters)
-        reach = [names[path[1].idx] + pytree.keystr(path[2:]) for path, _ in paths]
+        reach = [names[getattr(path[1], "idx")] + pytree.keystr(path[2:]) for path, _ in paths]  # noqa: B009
         inputs: dict[str, str] = {}
         parameters: dict[str, str] = {}
         constants: dict[str, Any] = {}
@@ -202,7 +207,9 @@ class _Writer:
         """What forward returns, nested as it returns it."""
         node = next(n for n in self.nodes if n.op == "output")
         kinds = [spec.kind.name for spec in self.program.graph_signature.output_specs]
-        leaves = [self._argument(x) for x, kind in zip(node.args[0], kinds, strict=True) if kind.startswith("USER_OUTPUT")]
+        leaves = [
+            self._argument(x) for x, kind in zip(node.args[0], kinds, strict=True) if kind.startswith("USER_OUTPUT")
+        ]
         signature = self.program.call_spec.out_spec
         assert signature is not None
         return _nested(pytree.tree_unflatten(leaves, signature))

@@ -103,7 +103,9 @@ def base_of(graph: Graph, name: str) -> str:
 def is_reshape(graph: Graph, op: Op) -> bool:
     """Whether a view shows all elements of its input in the input's own order: free on a contiguous tensor."""
     out, base = graph.values[op.outputs[0]], graph.values[op.inputs[0]]
-    if op.kind != "view" or op.attrs["offset"] or out.numel != base.numel or (out.numel is None and out.shape[0] != base.shape[0]):
+    if op.kind != "view" or op.attrs["offset"] or out.numel != base.numel:
+        return False
+    if out.numel is None and out.shape[0] != base.shape[0]:
         return False
     pairs = zip(out.shape, strides_of(out.shape), op.attrs["strides"], strict=True)
     return all(n == 1 or own == given for n, own, given in pairs)
@@ -135,7 +137,8 @@ def kernels(graph: Graph, genome: Mapping[str, Any]) -> tuple[Kernel, ...]:
     """
     plans = genome["kernels"]
     inside = [frozenset(plan["ops"]) for plan in plans]
-    kept, owner = returned(graph), {}
+    kept = returned(graph)
+    owner: dict[str, int] = {}
     for k, names in enumerate(inside):
         for name in names:
             owner.setdefault(name, k)

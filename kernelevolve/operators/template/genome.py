@@ -32,7 +32,11 @@ def parameters(graph: Graph, plan: Mapping[str, Any], facts: Mapping[str, Any]) 
 
 
 def plan(
-    graph: Graph, ops: Sequence[str], facts: Mapping[str, Any], like: Mapping[str, Any] | None = None, template: str = ""
+    graph: Graph,
+    ops: Sequence[str],
+    facts: Mapping[str, Any],
+    like: Mapping[str, Any] | None = None,
+    template: str = "",
 ) -> dict[str, Any] | None:
     """A kernel for these operations: default decisions, or those of `like` where they still make sense."""
     found = cpp.get(template) if template else template_for(graph, ops)
@@ -122,7 +126,9 @@ def by_call(graph: Graph) -> Groups:
     return found if runs(graph, found) else [(op.name,) for op in computable(graph)]
 
 
-def genome_of(graph: Graph, groups: Groups, facts: Mapping[str, Any], options: Mapping[str, Any] | None = None) -> Genome | None:
+def genome_of(
+    graph: Graph, groups: Groups, facts: Mapping[str, Any], options: Mapping[str, Any] | None = None
+) -> Genome | None:
     """Default kernels for groups; None when no template computes one of them."""
     plans = [plan(graph, g, facts) for g in groups]
     if any(p is None for p in plans):
@@ -141,10 +147,12 @@ def drafts(graph: Graph, facts: Mapping[str, Any], rng: random.Random) -> list[G
     candidates = [whole]
     if whole is not None:
         candidates.append(_shifted(graph, whole, facts, ("parallel", "keep", "tile", "block")))
-        candidates.append({**_shifted(graph, whole, facts, ("streams", "simd")), "options": {**whole["options"], "vector_bits": 256}})
+        candidates.append(
+            {**_shifted(graph, whole, facts, ("streams", "simd")), "options": {**whole["options"], "vector_bits": 256}}
+        )
     if len(single) > 1:
         candidates += [genome_of(graph, by_call(graph), facts), genome_of(graph, single, facts)]
-    candidates += [_random(graph, whole, facts, rng) for _ in range(12)] if whole is not None else []
+    candidates += [random_genome(graph, whole, facts, rng) for _ in range(12)] if whole is not None else []
     seen = set()
     for genome in candidates:
         text = json.dumps(genome, sort_keys=True)
@@ -166,7 +174,7 @@ def _shifted(graph: Graph, genome: Genome, facts: Mapping[str, Any], names: Sequ
     return {**genome, "kernels": plans}
 
 
-def _random(graph: Graph, genome: Genome, facts: Mapping[str, Any], rng: random.Random) -> Genome:
+def random_genome(graph: Graph, genome: Genome, facts: Mapping[str, Any], rng: random.Random) -> Genome:
     """The same cut with every decision drawn."""
     plans = [
         {**p, "params": {q.name: rng.choice(q.choices) for q in parameters(graph, p, facts)}} for p in genome["kernels"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,7 +17,7 @@ from kernelevolve.operators.template.graph import Dim, Graph, Op
 from kernelevolve.operators.template.template import Kernel, KernelSource
 
 OPTIONS: Mapping[str, tuple[Any, ...]] = {
-    "vector_bits": (512, 256, 128),
+    "vector_bits": (512, 256),
     "optimise": ("-O3", "-O2"),
     "unroll": (False, True),
     "threads": (0, 1, 2, 4, 8),
@@ -133,7 +134,7 @@ class _Writer:
         written = [self.sources[k.name] for k in self.kernels]
         body = "\n".join([*(s.counter + s.code for s in written), *self.code])
         if self.options["threads"]:
-            body = body.replace("#pragma omp parallel", f"#pragma omp parallel num_threads({self.options['threads']})")
+            body = re.sub(r"(#pragma omp parallel\b[^\n]*)", rf"\1 num_threads({self.options['threads']})", body)
         helpers = prelude(body, [name for s in written for name in s.prelude])
         return f"\n{helpers}\n{body}"
 
@@ -141,11 +142,17 @@ class _Writer:
         lines = ["LIBRARY = build()"]
         for name, pointers, sizes, result in self.functions:
             kinds = [f"[ctypes.c_void_p] * {pointers}", *([f"[ctypes.c_int64] * {sizes}"] if sizes else [])]
-            lines += [f"{name} = LIBRARY.{name}", f"{name}.argtypes = {' + '.join(kinds)}", f"{name}.restype = {result}"]
+            lines += [
+                f"{name} = LIBRARY.{name}",
+                f"{name}.argtypes = {' + '.join(kinds)}",
+                f"{name}.restype = {result}",
+            ]
         return "\n".join(lines) + "\n"
 
     def _constants(self) -> list[str]:
-        used = {n for k in self.kernels for n in k.inputs} | {base_of(self.graph, n) for s in self.steps if s.op for n in s.op.inputs}
+        used = {n for k in self.kernels for n in k.inputs} | {
+            base_of(self.graph, n) for s in self.steps if s.op for n in s.op.inputs
+        }
         return [
             f"CONSTANT_{identifier(name)} = torch.tensor({values!r}, dtype=torch.{self.graph.values[name].dtype})\n"
             for name, values in self.graph.constants.items() if name in used
@@ -188,7 +195,9 @@ class _Writer:
             return self._variable(name)
         base, value = self._tensor(op.inputs[0]), self.graph.values[name]
         if is_reshape(self.graph, op):
-            return f"{base}.view({', '.join(self._size(n) for n in value.shape)})" if value.shape else f"{base}.view(())"
+            return (
+                f"{base}.view({', '.join(self._size(n) for n in value.shape)})" if value.shape else f"{base}.view(())"
+            )
         shape = f"({', '.join(self._size(n) for n in value.shape)},)" if value.shape else "()"
         return f"{base}.as_strided({shape}, {tuple(op.attrs['strides'])}, {op.attrs['offset']})"
 
@@ -236,7 +245,9 @@ class _Writer:
             self.known_sizes[source.runtime_size] = source.runtime_size
             self.functions.append((f"{kernel.name}_count", len(inputs), count, "ctypes.c_int64"))  # type: ignore[arg-type]
         lines += [self._empty(name) for name in kernel.outputs]
-        given = [f"{self._variable(a)}.data_ptr()" for a in pointers] + [self._size(a.removeprefix("size:")) for a in sizes]
+        given = [f"{self._variable(a)}.data_ptr()" for a in pointers] + [
+            self._size(a.removeprefix("size:")) for a in sizes
+        ]
         if [*pointers, *sizes] != list(source.arguments):
             raise ValueError(f"{kernel.name}: sizes must be the last arguments")
         self.functions.append((kernel.name, len(pointers), len(sizes), "None"))  # type: ignore[arg-type]
@@ -265,10 +276,18 @@ class _Writer:
                 declared.append(f"    char* {k.name}_{scratch} = work + {offset};")
                 offset += _padded(size)
             for a in source.arguments:
-                texts.append(f"{k.name}_{a[8:]}" if a.startswith("scratch:") else a[5:] if a.startswith("size:") else identifier(a))
+                texts.append(
+                    f"{k.name}_{a[8:]}"
+                    if a.startswith("scratch:")
+                    else a[5:]
+                    if a.startswith("size:")
+                    else identifier(a)
+                )
             calls.append(f"    {k.name}({', '.join(texts)});")
         outputs = [n for n in made if n not in private]
-        parameters = [f"{'' if a in outputs else 'const '}{STORAGE[self.graph.values[a].dtype]}* {identifier(a)}" for a in given]
+        parameters = [
+            f"{'' if a in outputs else 'const '}{STORAGE[self.graph.values[a].dtype]}* {identifier(a)}" for a in given
+        ]
         parameters += ["char* work"] if offset else []
         parameters += [f"int64_t {a[5:]}" for a in sizes]
         function = f"forward_{number}"

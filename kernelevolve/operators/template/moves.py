@@ -49,7 +49,9 @@ def moves(graph: Graph, genome: Genome, facts: Mapping[str, Any]) -> Iterator[Mo
     yield from _options(genome, facts)
 
 
-def _replaced(genome: Genome, changes: Mapping[int, dict[str, Any] | None], added: Sequence[dict[str, Any]] = ()) -> Genome:
+def _replaced(
+    genome: Genome, changes: Mapping[int, dict[str, Any] | None], added: Sequence[dict[str, Any]] = ()
+) -> Genome:
     """The genome with kernels replaced (None: removed) and added."""
     kept = [changes.get(k, p) for k, p in enumerate(genome["kernels"])]
     return {**genome, "kernels": [p for p in [*kept, *added] if p is not None]}
@@ -98,20 +100,34 @@ def _fusions(graph: Graph, genome: Genome, facts: Mapping[str, Any]) -> Iterator
 
 def _bytes(graph: Graph, name: str) -> int:
     value = graph.values[name]
-    size = 8 if value.dtype.endswith("64") else 1 if value.dtype in ("bool", "int8", "uint8") else 2 if "16" in value.dtype else 4
+    size = (
+        8
+        if value.dtype.endswith("64")
+        else 1
+        if value.dtype in ("bool", "int8", "uint8")
+        else 2
+        if "16" in value.dtype
+        else 4
+    )
     return size * (value.numel or 0)
 
 
 def _splits(graph: Graph, genome: Genome, facts: Mapping[str, Any]) -> Iterator[Move]:
     for k, p in enumerate(genome["kernels"]):
         ops = list(p["ops"])
-        cuts = range(1, len(ops))
+        cuts = list(range(1, len(ops)))
         if len(ops) > 8:
-            cuts = [c for c in cuts if graph.op(ops[c]).kind != "pointwise" or graph.op(ops[c - 1]).kind != "pointwise"] or [len(ops) // 2]
+            cuts = [
+                c for c in cuts if graph.op(ops[c]).kind != "pointwise" or graph.op(ops[c - 1]).kind != "pointwise"
+            ] or [len(ops) // 2]
         for cut in cuts:
             before, after = ops[:cut], ops[cut:]
             rest = [q["ops"] for i, q in enumerate(genome["kernels"]) if i != k]
-            if template_for(graph, before) is None or template_for(graph, after) is None or not runs(graph, [*rest, before, after]):
+            if (
+                template_for(graph, before) is None
+                or template_for(graph, after) is None
+                or not runs(graph, [*rest, before, after])
+            ):
                 continue
             parts = [plan(graph, part, facts, like=p) for part in (before, after)]
             assert parts[0] is not None
@@ -201,6 +217,4 @@ def _record(history: Sequence[Node]) -> dict[str, float]:
         before = max((fitness[p] for p in node.parents if p in fitness), default=0.0)
         if node.proposal.move and before > 0:
             seen.setdefault(node.proposal.move, []).append(node.fitness / before)
-    return {
-        name: 0.5 if max(gains) > 1.02 else -0.3 if max(gains) > 0.97 else -1.0 for name, gains in seen.items()
-    }
+    return {name: 0.5 if max(gains) > 1.02 else -0.3 if max(gains) > 0.97 else -1.0 for name, gains in seen.items()}

@@ -107,7 +107,7 @@ class TemplateOperator(Operator):
             cut = f"{count} kernel{'s' if count > 1 else ''} ({', '.join(sorted({p['template'] for p in genome['kernels']}))})"
             yield "draft", genome, f"Draft {k + 1}: {cut}, {genome['options']['vector_bits']}-bit vectors."
         while True:
-            genome = genomes._random(self.graph, self._drafts[0], self._facts, rng)
+            genome = genomes.random_genome(self.graph, self._drafts[0], self._facts, rng)
             yield "draft", genome, f"A draft with decisions drawn at random for {len(genome['kernels'])} kernel(s)."
             if rng.random() < 0.02:
                 return
@@ -130,7 +130,9 @@ def covered(captured: Mapping[str, Any], problem: str) -> Graph:
     keep: set[str] = set()
     while True:
         graph = lower(captured, keep)
-        left = {graph.calls[op.name] for op in genomes.computable(graph) if genomes.template_for(graph, (op.name,)) is None}
+        left = {
+            graph.calls[op.name] for op in genomes.computable(graph) if genomes.template_for(graph, (op.name,)) is None
+        }
         if not left:
             break
         keep |= left

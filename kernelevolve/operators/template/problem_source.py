@@ -40,7 +40,10 @@ def rewrite(source: str, forward: str) -> Rewritten:
     imports, rest = [], []
     for node in tree.body:
         if isinstance(node, (ast.Import, ast.ImportFrom)):
-            if not (isinstance(node, ast.ImportFrom) and node.module == "__future__") and ast.unparse(node) != "import torch":
+            if (
+                not (isinstance(node, ast.ImportFrom) and node.module == "__future__")
+                and ast.unparse(node) != "import torch"
+            ):
                 imports.append(_text(lines, node))
         elif node is model:
             rest.append(_model(lines, model, forward))
@@ -67,11 +70,11 @@ def _needed(tree: ast.Module, model: ast.ClassDef) -> set[str]:
     stack: list[ast.AST] = [*(n for n in ast.iter_child_nodes(model) if getattr(n, "name", "") != "forward"), *kept]
     found: set[str] = set()
     while stack:
-        for node in ast.walk(stack.pop()):
-            if isinstance(node, ast.Name) and node.id not in found:
-                found.add(node.id)
-                if node.id in defined and node.id not in DROPPED and node.id != "Model":
-                    stack.append(defined[node.id])
+        for part in ast.walk(stack.pop()):
+            if isinstance(part, ast.Name) and part.id not in found:
+                found.add(part.id)
+                if part.id in defined and part.id not in DROPPED and part.id != "Model":
+                    stack.append(defined[part.id])
     return found
 
 
@@ -101,7 +104,7 @@ def _model(lines: list[str], model: ast.ClassDef, forward: str) -> str:
     if doc:
         head, _, body = forward.partition("\n")
         indent = head[: len(head) - len(head.lstrip())] + "    "
-        forward = f'{head}\n{textwrap.indent(_quoted(doc), indent)}\n{body}'
+        forward = f"{head}\n{textwrap.indent(_quoted(doc), indent)}\n{body}"
     first = _first_line(model)
     before = lines[first - 1 : _first_line(own) - 1]
     after = lines[own.end_lineno : model.end_lineno]

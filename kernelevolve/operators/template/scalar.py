@@ -16,6 +16,9 @@ from kernelevolve.operators.template.expr import Expr, walk
 INLINE_DEPTH = 3
 """How deep an expression is nested in one statement before it becomes a variable."""
 
+STEP = 40
+"""Expressions deeper than twice this are written in steps of it."""
+
 
 class Dialect(abc.ABC):
     """How a language spells types, numbers, functions and memory."""
@@ -97,6 +100,8 @@ class Scope:
 
     def value(self, e: Expr, depth: int = 0) -> str:
         """Text of `e`, with the statements it needs written before."""
+        if depth == 0:
+            self._prepare(e)
         known = self.known(e)
         if known is not None:
             return known
@@ -112,6 +117,19 @@ class Scope:
         if e.args and (shared or (depth >= INLINE_DEPTH and e.op not in ("element",) and e.dtype != "int64")):
             return self.name(e, text)
         return text
+
+    def _prepare(self, root: Expr) -> None:
+        """Name parts of a very deep expression from the leaves up, so that writing it does not recurse far."""
+        heights: dict[Expr, int] = {}
+        for e in walk(root):
+            heights[e] = 1 + max((heights[a] for a in e.args), default=0)
+        if heights[root] < 2 * STEP:
+            return
+        for e, height in heights.items():
+            if self.known(e) is None and e.op not in ("index", "const", "local"):
+                self.home(e)
+                if height % STEP == 0:
+                    self.value(e, INLINE_DEPTH)
 
     def name(self, e: Expr, text: str) -> str:
         """Give `e` a variable of this scope."""
@@ -159,7 +177,7 @@ class Scope:
             raise KeyError(f"{e} is read at a position that this kernel does not have at hand")
         arguments = [self.value(a, depth + 1) for a in e.args]
         if e.op == "element":
-            return self.dialect.element(e, _bare(arguments[0]))
+            return self.dialect.element(e, bare(arguments[0]))
         if e.op == "search":
             return self.dialect.search(e, arguments[0])
         if e.op == "cast":
@@ -172,7 +190,7 @@ def _costs(e: Expr) -> bool:
     return e.op not in ("index", "const")
 
 
-def _bare(text: str) -> str:
+def bare(text: str) -> str:
     """Without the outer brackets, when they match each other."""
     if not text.startswith("("):
         return text

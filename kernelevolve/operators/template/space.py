@@ -27,7 +27,30 @@ from kernelevolve.operators.template.fuse import Region
 from kernelevolve.operators.template.graph import Dim, Graph, Op
 
 COSTLY = frozenset(
-    "exp exp2 expm1 log log2 log10 log1p sin cos tan tanh sigmoid erf asin acos atan sinh cosh pow atan2 fmod search".split()
+    (
+        "exp",
+        "exp2",
+        "expm1",
+        "log",
+        "log2",
+        "log10",
+        "log1p",
+        "sin",
+        "cos",
+        "tan",
+        "tanh",
+        "sigmoid",
+        "erf",
+        "asin",
+        "acos",
+        "atan",
+        "sinh",
+        "cosh",
+        "pow",
+        "atan2",
+        "fmod",
+        "search",
+    )  # fmt: skip
 )
 """Functions that cost more than a read from the first-level cache."""
 
@@ -94,7 +117,9 @@ class Space:
         return dataclasses.replace(
             self,
             reductions=tuple(dataclasses.replace(r, body=function(r.body)) for r in self.reductions),
-            stores=tuple(dataclasses.replace(s, offset=function(s.offset), value=function(s.value)) for s in self.stores),
+            stores=tuple(
+                dataclasses.replace(s, offset=function(s.offset), value=function(s.value)) for s in self.stores
+            ),
             kept={name: function(e) for name, e in self.kept.items()},
         )
 
@@ -217,7 +242,11 @@ class _Frame:
         best = f"{name}_best"
         top = Expr("local", (), body.dtype, best)
         size = next((shape[d] for d in dims), 1)
-        here = call("or", call("eq", body, top), call("isnan", body)) if body.dtype.startswith("float") else call("eq", body, top)
+        here = (
+            call("or", call("eq", body, top), call("isnan", body))
+            if body.dtype.startswith("float")
+            else call("eq", body, top)
+        )
         place = next((index(d - len(self.shape)) for d, r in enumerate(self.reduced) if r), const(0, "int64"))
         found = call("where", here, place, const(int(size) - 1, "int64"))
         return [Reduction(best, kind[3:], body, body.dtype, stage), Reduction(name, "min", found, "int64", stage + 1)]
@@ -306,8 +335,8 @@ def _drop(space: Space, k: int) -> Space:
         return const(0, "int64") if d == k else index(node.value + 1) if d < k else None
 
     new = space.change(lambda e: substitute(e, change))
-    shape, flags = (tuple(x for d, x in enumerate(t) if d != k) for t in (space.shape, space.reduced))
-    result = dataclasses.replace(new, shape=shape, reduced=flags)
+    shape = (*space.shape[:k], *space.shape[k + 1 :])
+    result = dataclasses.replace(new, shape=shape, reduced=(*space.reduced[:k], *space.reduced[k + 1 :]))
     return result.change(lambda e: simplify(e, result.ranges))
 
 
@@ -326,7 +355,9 @@ def _merge(space: Space, k: int) -> Space | None:
     def position(e: Expr) -> Expr:
         a = affine(e, space.ranges)
         outer, inner = a.terms.pop(first, 0), a.terms.get(second, 0)
-        if outer != inner * size or any(n in (first, second) for atom in a.terms if atom is not second for n in walk(atom)):
+        if outer != inner * size or any(
+            n in (first, second) for atom in a.terms if atom is not second for n in walk(atom)
+        ):
             raise ValueError
         return substitute(a.expr(), change)
 
@@ -334,7 +365,9 @@ def _merge(space: Space, k: int) -> Space | None:
         done: dict[Expr, Expr] = {}
         for node in walk(e):
             if node.op == "element":
-                done[node] = node.with_args((position(node.args[0]),)) if not _data(node.args[0]) else _other(node, done)
+                done[node] = (
+                    node.with_args((position(node.args[0]),)) if not _data(node.args[0]) else _other(node, done)
+                )
             else:
                 done[node] = _other(node, done)
         return done[e]

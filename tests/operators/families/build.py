@@ -55,7 +55,7 @@ def compiled(text: str) -> ctypes.CDLL:
 def whole(source: KernelSource) -> str:
     """The text of a module with this kernel alone."""
     text = source.counter + "\n\n" + source.code
-    return "#include <algorithm>\n" + prelude.prelude(text) + text
+    return "#include <algorithm>\n#include <vector>\n#include <omp.h>\n" + prelude.prelude(text) + text
 
 
 def pack(tensors: Mapping[str, torch.Tensor], source: KernelSource, k: Kernel) -> list[Any]:
@@ -84,9 +84,10 @@ def run(g: Graph, template: Template, tensors: Mapping[str, torch.Tensor], **par
     if source.runtime_size:
         count = getattr(library, f"{k.name}_count")
         count.restype = ctypes.c_int64
-        without = [a for a in source.arguments if a not in k.outputs]
+        without = [a for a in source.arguments if a not in k.outputs and a != f"size:{source.runtime_size}"]
         fake = KernelSource("", tuple(without))
         sizes[source.runtime_size] = count(*pack(given, fake, k))
+        given[f"size:{source.runtime_size}"] = torch.tensor(sizes[source.runtime_size])
     out = {}
     for name in k.outputs:
         value = g.values[name]

@@ -39,7 +39,14 @@ class Accumulator:
     def start(self) -> list[str]:
         """Declarations with the neutral element."""
         op, kind = self.reduction.op, self.kind
-        neutral = {"sum": "0", "prod": "1", "max": f"k_lowest<{kind}>", "min": f"k_highest<{kind}>", "any": "false", "all": "true"}[op]
+        neutral = {
+            "sum": "0",
+            "prod": "1",
+            "max": f"k_lowest<{kind}>",
+            "min": f"k_highest<{kind}>",
+            "any": "false",
+            "all": "true",
+        }[op]
         flag = [f"int {self.name}_nan = 0;"] if self.watches_nan else []
         return [f"{kind if op not in ('any', 'all') else 'int'} {self.name} = {neutral};", *flag]
 
@@ -85,7 +92,9 @@ def accumulate(
     if streams > 1:
         each = points // (streams * width) * width
         places = [f"({name} + {s * each})" if s else name for s in range(streams)]
-        _loop(parent, groups, dim, name, (start, f"{start} + {each}" if start != "0" else str(each)), places, width, body)
+        _loop(
+            parent, groups, dim, name, (start, f"{start} + {each}" if start != "0" else str(each)), places, width, body
+        )
         if each * streams < points:
             first = str(each * streams) if start == "0" else f"{start} + {each * streams}"
             _loop(parent, groups[:1], dim, name, (first, stop), [name], width, body)

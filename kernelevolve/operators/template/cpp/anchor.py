@@ -19,9 +19,13 @@ from kernelevolve.operators.template.scalar import Scope
 from kernelevolve.operators.template.template import Kernel
 
 WORDS = frozenset(
-    "a b c ch ci co g i j k ky kx o l m n p r s t w x y x0 x_end x_first acc at best block cell area channel chunk column columns copy count depth end first from "
-    "group here key keys kept last left length limit lines m0 m_end n0 n_end number packed padded panel part pixel place "
-    "position right row rows scan start starts step sum tap tile to total value width".split()
+    (
+        "a acc ahead area at b begin best block c cell ch channel chunk ci co column columns copy count counts depth "
+        "end first from g group here i j j0 k kept key keys kx ky l last later left left_copy length limit lines m m0 "
+        "m_end n n0 n_end number o ordered p packed padded panel part passed piece pieces pixel place position r r0 "
+        "right row rows s scan sizes start starts step sum t tap threads tile to total totals v value w width x x0 "
+        "x_end x_first y"
+    ).split()
 )
 """Names that the families here give to their own variables; a tensor of the same name becomes `v_…`."""
 
@@ -189,8 +193,13 @@ def signature(graph: Graph, kernel: Kernel, scratch: Mapping[str, str] | None = 
     parts = [f"const {STORAGE[graph.values[n].dtype]}* __restrict {pointer(n)}" for n in kernel.inputs]
     if outputs:
         parts += [f"{STORAGE[graph.values[n].dtype]}* __restrict {pointer(n)}" for n in kernel.outputs]
-    parts += [f"{kind}* __restrict {name}" for name, kind in (scratch or {}).items()]
+    parts += [f"void* __restrict {name}_memory" for name in scratch or {}]
     return ",\n    ".join(parts)
+
+
+def scratch_lines(scratch: Mapping[str, str]) -> list[str]:
+    """Scratch memory under its own type."""
+    return [f"{kind}* __restrict {name} = static_cast<{kind}*>({name}_memory);" for name, kind in scratch.items()]
 
 
 def arguments(kernel: Kernel, scratch: Iterable[str] = ()) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ from kernelevolve.operators.template.cpp.anchor import (
     join,
     plain,
     pointer,
+    scratch_lines,
     signature,
     write_stores,
     write_value,
@@ -209,7 +210,7 @@ class _Writer:
 
 extern "C" void {name}(
     {signature(self.graph, self.kernel, scratch)}) {{
-{indent(self.root.lines)}
+{indent([*scratch_lines(scratch), *self.root.lines])}
     #pragma omp parallel
     {{
 {indent(body, 2)}

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from kernelevolve.operators.template.expr import FLOATS, Expr
-from kernelevolve.operators.template.scalar import Dialect
+from kernelevolve.operators.template.scalar import Dialect, bare
 
 STORAGE: Mapping[str, str] = {
     "float32": "float", "float64": "double", "int64": "int64_t", "int32": "int32_t", "int16": "int16_t",
@@ -69,7 +69,7 @@ class Cpp(Dialect):
         if target == "float16":
             return f"float(_Float16({text}))"
         kind = self.types[target]
-        return f"{kind}({_bare(text)})" if kind != self.types.get(source) else text
+        return f"{kind}({bare(text)})" if kind != self.types.get(source) else text
 
     def element(self, e: Expr, offset: str) -> str:
         """A read."""
@@ -82,18 +82,12 @@ class Cpp(Dialect):
 
     def declare(self, name: str, dtype: str, text: str) -> str:
         """A constant."""
-        return f"const {self.types[dtype]} {name} = {_bare(text)};"
+        return f"const {self.types[dtype]} {name} = {bare(text)};"
 
     def store(self, name: str, offset: str, text: str, dtype: str) -> str:
         """Write the element of tensor `name` at flat `offset`."""
-        value = {"bfloat16": f"k_bf16({text})", "float16": f"_Float16({text})"}.get(dtype, _bare(text))
+        value = {"bfloat16": f"k_bf16({text})", "float16": f"_Float16({text})"}.get(dtype, bare(text))
         return f"{identifier(name)}[{offset}] = {value};"
-
-
-def _bare(text: str) -> str:
-    from kernelevolve.operators.template.scalar import _bare as strip
-
-    return strip(text)
 
 
 def float_literal(x: float, kind: str) -> str:
@@ -118,20 +112,115 @@ def shortest_float(x: float) -> str:
         single = np.float32(x)
     if np.isinf(single):
         return repr(x)
-    return repr(single.item()) if str(single) == "0.0" else np.format_float_scientific(single, trim="-") if (
-        abs(single) < 1e-4 or abs(single) >= 1e7) else np.format_float_positional(single, trim="0")
+    return (
+        repr(single.item())
+        if str(single) == "0.0"
+        else np.format_float_scientific(single, trim="-")
+        if (abs(single) < 1e-4 or abs(single) >= 1e7)
+        else np.format_float_positional(single, trim="0")
+    )
 
 
 def identifier(name: str) -> str:
     """A C++ identifier for a value's name."""
     text = re.sub(r"\W", "_", name)
-    return f"v_{text}" if text in _RESERVED or text[0].isdigit() else text
+    return f"v_{text}" if text in _RESERVED or text[0].isdigit() or _OWN_NAME.fullmatch(text) else text
+
+
+_OWN_NAME = re.compile(r"[a-p]|t\d+|column\d+|[kK]_\w+|row|start|stop|part|chunk|piece|block|work|table")
+"""Names that templates use for loop variables and the like."""
 
 
 _RESERVED = frozenset(
-    "and or xor not bool char int long short signed unsigned float double void auto break case catch class const continue "
-    "default delete do else enum export extern false for friend goto if inline mutable namespace new operator private "
-    "protected public register return sizeof static struct switch template this throw true try typedef typename union "
-    "using virtual volatile while asm bitand bitor compl and_eq or_eq xor_eq not_eq exp log sin cos tan erf floor ceil "
-    "round abs index div main time clock y0 y1 j0 j1 gamma signgam std".split()
+    [
+        "and",
+        "or",
+        "xor",
+        "not",
+        "bool",
+        "char",
+        "int",
+        "long",
+        "short",
+        "signed",
+        "unsigned",
+        "float",
+        "double",
+        "void",
+        "auto",
+        "break",
+        "case",
+        "catch",
+        "class",
+        "const",
+        "continue",
+        "default",
+        "delete",
+        "do",
+        "else",
+        "enum",
+        "export",
+        "extern",
+        "false",
+        "for",
+        "friend",
+        "goto",
+        "if",
+        "inline",
+        "mutable",
+        "namespace",
+        "new",
+        "operator",
+        "private",
+        "protected",
+        "public",
+        "register",
+        "return",
+        "sizeof",
+        "static",
+        "struct",
+        "switch",
+        "template",
+        "this",
+        "throw",
+        "true",
+        "try",
+        "typedef",
+        "typename",
+        "union",
+        "using",
+        "virtual",
+        "volatile",
+        "while",
+        "asm",
+        "bitand",
+        "bitor",
+        "compl",
+        "and_eq",
+        "or_eq",
+        "xor_eq",
+        "not_eq",
+        "exp",
+        "log",
+        "sin",
+        "cos",
+        "tan",
+        "erf",
+        "floor",
+        "ceil",
+        "round",
+        "abs",
+        "index",
+        "div",
+        "main",
+        "time",
+        "clock",
+        "y0",
+        "y1",
+        "j0",
+        "j1",
+        "gamma",
+        "signgam",
+        "std",
+    ]
 )

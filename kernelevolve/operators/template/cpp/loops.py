@@ -10,7 +10,7 @@ from kernelevolve.operators.template.cpp import search
 from kernelevolve.operators.template.cpp.dialect import STORAGE, Cpp, identifier
 from kernelevolve.operators.template.expr import Expr, walk
 from kernelevolve.operators.template.graph import Dim, Graph
-from kernelevolve.operators.template.scalar import Scope
+from kernelevolve.operators.template.scalar import Scope, bare
 from kernelevolve.operators.template.space import COSTLY, Space
 from kernelevolve.operators.template.template import Kernel, KernelSource, Parameter
 
@@ -36,7 +36,10 @@ def loop(
     """Append a loop to the parent's statements; what does not depend on it is written before it."""
     scope = Scope(CPP, parent, {dim: name})
     lines = list(body(scope))
-    parent.lines += [*([pragma] if pragma else []), *braces(f"for (int64_t {name} = {start}; {name} < {stop}; {name}++)", [*scope.lines, *lines])]
+    parent.lines += [
+        *([pragma] if pragma else []),
+        *braces(f"for (int64_t {name} = {start}; {name} < {stop}; {name}++)", [*scope.lines, *lines]),
+    ]
 
 
 def braces(head: str, lines: Iterable[str]) -> list[str]:
@@ -77,7 +80,9 @@ def dtypes_ok(graph: Graph, names: Iterable[str]) -> bool:
     return all(graph.values[name].dtype in STORAGE for name in names)
 
 
-def finish(graph: Graph, kernel: Kernel, space: Space, root: Scope, comment: Sequence[str], flavour: str) -> KernelSource:
+def finish(
+    graph: Graph, kernel: Kernel, space: Space, root: Scope, comment: Sequence[str], flavour: str
+) -> KernelSource:
     """The function around the statements of the outermost scope."""
     roots = (*space.expressions(), *(s.offset for s in space.stores))
     tables = search.searches(roots)
@@ -110,13 +115,6 @@ def store(scope: Scope, graph: Graph, name: str, offset: Expr, value: Expr) -> s
     """The statement that writes one element."""
     text = scope.value(value)
     return CPP.store(name, bare(scope.value(offset)), text, graph.values[name].dtype)
-
-
-def bare(text: str) -> str:
-    """Without outer brackets."""
-    from kernelevolve.operators.template.scalar import _bare
-
-    return _bare(text)
 
 
 def width_parameter(space: Space, facts: Mapping[str, Any]) -> Parameter:

@@ -22,6 +22,7 @@ from kernelevolve.operators.template.cpp.anchor import (
     join,
     plain,
     pointer,
+    scratch_lines,
     signature,
     write_stores,
     write_value,
@@ -223,7 +224,7 @@ class _Writer:
 
 extern "C" void {name}(
     {signature(self.graph, self.kernel, scratch)}) {{
-{indent(join(*self.root.lines))}
+{indent([*scratch_lines(scratch), *self.root.lines])}
     #pragma omp parallel
     {{
 {indent(body, 2)}

@@ -41,13 +41,23 @@ class Pointwise(Template):
     def parameters(self, graph: Graph, ops: tuple[str, ...], facts: Mapping[str, Any]) -> tuple[Parameter, ...]:
         """Vector width, threads, elements per chunk, kind of search."""
         space = build(graph, ops, group(graph, ops).outputs)
-        found = [loops.width_parameter(space, facts), loops.parallel_parameter(loops.cost_ns(space), ("elements",)), loops.SCHEDULE]
+        found = [
+            loops.width_parameter(space, facts),
+            loops.parallel_parameter(loops.cost_ns(space), ("elements",)),
+            loops.SCHEDULE,
+        ]
         last = space.shape[-1] if space.shape else 1
         rows = space.size(range(-len(space.shape), -1)) or 0
         if len(space.shape) > 1 and isinstance(last, int) and last >= 4096:
             few = rows < 4 * int(facts.get("cores", 1))
             found.append(
-                Parameter("chunk", 2048 if few else 0, (0, 1024, 2048, 8192), ("imbalance",), "elements of a row per thread step")
+                Parameter(
+                    "chunk",
+                    2048 if few else 0,
+                    (0, 1024, 2048, 8192),
+                    ("imbalance",),
+                    "elements of a row per thread step",
+                )
             )
         tables = search.searches(space.expressions())
         sizes = [graph.values[e.value].shape[0] for e in tables]
@@ -96,15 +106,21 @@ class Pointwise(Template):
         lines = [*decode, *(pieces[0][1] if len(pieces) == 1 else _chain(pieces))]
         if chunked:
             count = -(-int(last) // chunk)
-            total = f"{_extent(space, outer)} * {count}"
+            total = f"{extent(space, outer)} * {count}"
             head = f"for (int64_t part = 0; part < {total}; part++)"
             first = f"const int64_t row = part / {count}, start = part % {count} * {chunk};"
             stop = f"const int64_t stop = start + {chunk} < {last} ? start + {chunk} : {last};"
-            lines = [first, stop, *(_decode(space, outer, names)), *lines[len(decode):]]
+            lines = [first, stop, *(decoded(space, outer, names)), *lines[len(decode) :]]
         root.lines += [*([loops.parallel_for(params)] if threads else []), *loops.braces(head, lines)]
 
     def _last(
-        self, graph: Graph, parent: Scope, space: Space, params: Mapping[str, Any], threads: bool, span: tuple[str, str] | None = None
+        self,
+        graph: Graph,
+        parent: Scope,
+        space: Space,
+        params: Mapping[str, Any],
+        threads: bool,
+        span: tuple[str, str] | None = None,
     ) -> None:
         rank, name = len(space.shape), loops.variable(-1, len(space.shape))
         vector = params.get("vectorise", True)
@@ -168,7 +184,8 @@ def _branches(space: Space, outer: Sequence[int]) -> list[tuple[str, Space]]:
         if cuts and isinstance(size, int) and len(cuts) < 64:
             edges = [0, *cuts, size]
             return [
-                (f"{loops.variable(dim, rank)} < {b}", _between(space, dim, a, b)) for a, b in zip(edges, edges[1:], strict=False)
+                (f"{loops.variable(dim, rank)} < {b}", _between(space, dim, a, b))
+                for a, b in zip(edges, edges[1:], strict=False)
             ]
     return [("", space)]
 
@@ -176,12 +193,14 @@ def _branches(space: Space, outer: Sequence[int]) -> list[tuple[str, Space]]:
 def _chain(pieces: Sequence[tuple[str, list[str]]]) -> list[str]:
     lines: list[str] = []
     for k, (condition, body) in enumerate(pieces):
-        head = f"if ({condition}) {{" if k == 0 else "} else {" if k == len(pieces) - 1 else f"}} else if ({condition}) {{"
+        head = (
+            f"if ({condition}) {{" if k == 0 else "} else {" if k == len(pieces) - 1 else f"}} else if ({condition}) {{"
+        )
         lines += [head, *loops.indented(body)]
     return [*lines, "}"]
 
 
-def _extent(space: Space, dims: Sequence[int]) -> str:
+def extent(space: Space, dims: Sequence[int]) -> str:
     return " * ".join(loops.bound(space.shape[d]) for d in dims)
 
 
@@ -190,10 +209,10 @@ def _row_loop(space: Space, outer: Sequence[int], names: Mapping[int, str]) -> t
     if len(outer) == 1:
         name = names[outer[0]]
         return f"for (int64_t {name} = 0; {name} < {space.shape[outer[0]]}; {name}++)", []
-    return f"for (int64_t row = 0; row < {_extent(space, outer)}; row++)", _decode(space, outer, names)
+    return f"for (int64_t row = 0; row < {extent(space, outer)}; row++)", decoded(space, outer, names)
 
 
-def _decode(space: Space, outer: Sequence[int], names: Mapping[int, str]) -> list[str]:
+def decoded(space: Space, outer: Sequence[int], names: Mapping[int, str]) -> list[str]:
     parts = []
     for k, d in enumerate(outer):
         later = 1

@@ -13,12 +13,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-
 HEADERS = """\
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <vector>
+
+#include <omp.h>
 """
 
 PARTS: Mapping[str, str] = {
@@ -169,21 +172,24 @@ static inline float k_tanh(float x) {  // x + x^3 * P(x^2) below 5/8, else 1 - 2
     "k_erf": """\
 static inline float k_erf(float x) {  // x * P(x^2) below 1; 1 - exp(-Q(|x|)) up to 4, where it is 1
     const float a = std::fabs(x), z = x * x, b = a > 4.0f ? 4.0f : a;
-    float p = std::fma(-9.64168e-6f, z, 1.12570095e-4f);
-    p = std::fma(p, z, -8.482838e-4f);
-    p = std::fma(p, z, 5.220946e-3f);
-    p = std::fma(p, z, -2.68654e-2f);
-    p = std::fma(p, z, 1.1283782e-1f);
-    p = std::fma(p, z, -3.7612638e-1f);
+    float p = std::fma(7.854026e-5f, z, -8.010248e-4f);
+    p = std::fma(p, z, 5.1883343e-3f);
+    p = std::fma(p, z, -2.6853817e-2f);
+    p = std::fma(p, z, 1.12835854e-1f);
+    p = std::fma(p, z, -3.7612626e-1f);
     p = std::fma(p, z, 1.28379167e-1f);
-    float q = std::fma(2.1697639e-5f, b, -4.4147292e-4f);
-    q = std::fma(q, b, 4.205286e-3f);
-    q = std::fma(q, b, -2.5210341e-2f);
-    q = std::fma(q, b, 1.084221e-1f);
-    q = std::fma(q, b, 6.332164e-1f);
-    q = std::fma(q, b, 1.1295803f);
-    q = std::fma(q, b, -1.8846779e-4f);
-    const float far = std::copysign(1.0f - k_exp(-q), x);
+    float q = std::fma(1.8638009e-4f, b, -2.9476667e-3f);  // -Q
+    q = std::fma(q, b, 2.1838097e-2f);
+    q = std::fma(q, b, -1.0310682e-1f);
+    q = std::fma(q, b, -6.3814473e-1f);
+    q = std::fma(q, b, -1.1270893f);
+    q = std::fma(q, b, -3.4151258e-4f);
+    const float t = std::fma(q, 1.44269504f, 12582912.0f), r = std::fma(t - 12582912.0f, -0.693147182f, q);
+    float e = std::fma(8.31248e-3f, r, 4.1890554e-2f);
+    e = std::fma(e, r, 1.6667116e-1f);
+    e = std::fma(e, r, 4.9999228e-1f);
+    e = std::fma(e, r * r, r) + 1.0f;
+    const float far = std::copysign(std::fma(-e, k_from_bits((k_bits(t) - 0x4b400000 + 127) << 23), 1.0f), x);
     return a < 1.0f ? std::fma(p, x, x) : far;
 }""",
     "k_quadrant": """\

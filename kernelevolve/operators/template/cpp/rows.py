@@ -14,10 +14,10 @@ from kernelevolve.operators.template.cpp import loops, search
 from kernelevolve.operators.template.cpp.accumulate import BLOCK, Accumulator, accumulate
 from kernelevolve.operators.template.cpp.dialect import STORAGE, identifier
 from kernelevolve.operators.template.cpp.loops import CPP
-from kernelevolve.operators.template.cpp.pointwise import _decode, _extent, group
+from kernelevolve.operators.template.cpp.pointwise import decoded, extent, group
 from kernelevolve.operators.template.expr import Expr, index
 from kernelevolve.operators.template.graph import Graph
-from kernelevolve.operators.template.scalar import Scope
+from kernelevolve.operators.template.scalar import Scope, bare
 from kernelevolve.operators.template.space import Reduction, Space, Store, build, candidates_to_keep, locals_of
 from kernelevolve.operators.template.template import Kernel, KernelSource, Parameter, Template
 
@@ -42,21 +42,30 @@ class Rows(Template):
             return False
         known = all(isinstance(space.shape[d], int) and space.shape[d] for d in space.inner)
         values = (*kernel.inputs, *kernel.outputs)
-        return bool(space.reductions) and (not space.shape or space.reduced[-1]) and known and loops.dtypes_ok(graph, values)
+        return (
+            bool(space.reductions)
+            and (not space.inner or space.reduced[-1])
+            and known
+            and loops.dtypes_ok(graph, values)
+        )
 
     def parameters(self, graph: Graph, ops: tuple[str, ...], facts: Mapping[str, Any]) -> tuple[Parameter, ...]:
         """Vector width, accumulators, threads, what is kept between stages."""
         outputs = group(graph, ops).outputs
         space = build(graph, ops, outputs)
-        last = int(space.shape[-1]) if space.shape else 1
+        last = int(space.shape[-1]) if space.inner else 1
         width = loops.width_parameter(space, facts)
         found = [width]
         if last >= 4 * width.default:
             choices = tuple(n for n in (1, 2, 4, 8) if last >= n * width.default)
-            found.append(Parameter("streams", choices[min(1, len(choices) - 1)], choices, ("reduction_chain", "spills"), "accumulators"))
+            found.append(
+                Parameter(
+                    "streams", choices[min(1, len(choices) - 1)], choices, ("reduction_chain", "spills"), "accumulators"
+                )
+            )
         rows, cost = space.size(space.outer), loops.cost_ns(space)
         few = rows is not None and rows < 2 * int(facts.get("cores", 1))
-        places = ("inside", "rows") if few else ("rows", "inside")
+        places: tuple[str, ...] = ("inside", "rows") if few else ("rows", "inside")
         if rows == 1:
             places = ("inside",)
         elif rows is None or (rows and cost / rows < loops.PARALLEL_NS):
@@ -67,9 +76,15 @@ class Rows(Template):
         kept = candidates_to_keep(graph, ops, outputs)
         if kept and bytes_per_row <= KEEP_BYTES:
             costly = any(kept.values())
-            choices = ("nothing", *(["costly"] if costly else []), *(["everything"] if not all(kept.values()) else []))
+            ways = ("nothing", *(["costly"] if costly else []), *(["everything"] if not all(kept.values()) else []))
             found.append(
-                Parameter("keep", "costly" if costly else "nothing", choices, ("math_calls", "memory_bound"), "what a row keeps between stages")
+                Parameter(
+                    "keep",
+                    "costly" if costly else "nothing",
+                    ways,
+                    ("math_calls", "memory_bound"),
+                    "what a row keeps between stages",
+                )
             )
         if search.searches(space.expressions()):
             found.append(loops.SEARCH)
@@ -99,7 +114,9 @@ def _comment(kernel: Kernel, space: Space, keep: Sequence[str]) -> str:
     params = kernel.params
     rows = " x ".join(str(space.shape[d]) for d in space.outer) or "1"
     row = " x ".join(str(space.shape[d]) for d in space.inner)
-    threads = {"rows": "threads share the rows", "inside": "threads share each row", "none": "one thread"}[params["parallel"]]
+    threads = {"rows": "threads share the rows", "inside": "threads share each row", "none": "one thread"}[
+        params["parallel"]
+    ]
     kept = f", {', '.join(keep)} kept between stages" if keep else ""
     return (
         f"{', '.join(kernel.outputs)}: {rows} rows of {row}, {stages} reduction stage{'s' if stages > 1 else ''} "
@@ -117,6 +134,8 @@ class _Writer:
         self.width = int(params["simd"])
         self.names = {d: loops.variable(d, self.rank) for d in range(-self.rank, 0)}
         self.buffered: set[str] = set()
+        written = {s.name for s in space.stores}
+        self.suffix = "_row" if any(r.name in written for r in space.reductions) else ""
 
     def write(self) -> None:
         space, root = self.space, self.root
@@ -135,8 +154,8 @@ class _Writer:
             name = self.names[outer[0]]
             head, lines = f"for (int64_t {name} = 0; {name} < {space.shape[outer[0]]}; {name}++)", row.lines
         else:
-            head = f"for (int64_t row = 0; row < {_extent(space, outer)}; row++)"
-            lines = [*_decode(space, outer, self.names), *row.lines]
+            head = f"for (int64_t row = 0; row < {extent(space, outer)}; row++)"
+            lines = [*decoded(space, outer, self.names), *row.lines]
         if self.params["parallel"] == "rows":
             root.lines.append(loops.parallel_for(self.params))
         root.lines += loops.braces(head, lines)
@@ -150,17 +169,20 @@ class _Writer:
 
     def _own_output(self, name: str) -> Store | None:
         """The store of a kept value that is an output itself: its memory is the buffer."""
-        plain = self.graph.values[name].dtype in STORAGE and self.graph.values[name].dtype not in ("bfloat16", "float16")
+        plain = self.graph.values[name].dtype in STORAGE and self.graph.values[name].dtype not in (
+            "bfloat16",
+            "float16",
+        )
         return next((s for s in self.space.stores if s.name == name and not s.per_row and plain), None)
 
     def _place(self, scope: Scope, name: str) -> str:
         """Where a kept value is at the scope's point."""
         own = self._own_output(name)
         if own is not None:
-            return f"{identifier(name)}[{loops.bare(scope.value(own.offset))}]"
+            return f"{identifier(name)}[{bare(scope.value(own.offset))}]"
         sizes = [self.space.shape[d] for d in self.space.inner]
         flat = ravel([index(d) for d in self.space.inner], strides_of(sizes))
-        return f"kept_{identifier(name)}[{loops.bare(scope.value(flat))}]"
+        return f"kept_{identifier(name)}[{bare(scope.value(flat))}]"
 
     def _values(self, scope: Scope, roots: Sequence[Expr]) -> list[str]:
         """Texts of expressions; kept values are read from their buffer, or computed and put there at first use."""
@@ -181,15 +203,25 @@ class _Writer:
 
     def _stage(self, row: Scope, reductions: Sequence[Reduction]) -> None:
         roots = [r.body for r in reductions]
+        if not self.space.inner:  # over one element each: the value is the element
+            for r, text in zip(reductions, self._values(row, roots), strict=True):
+                row.bind(Expr("local", (), r.dtype, r.name), text)
+            self._first_used(roots)
+            return
         if self.inside:
             filled = self._shared_stage(row, reductions)
         else:
-            filled = self._nested(row, reductions, list(self.space.inner), "")
+            filled = self._nested(row, reductions, list(self.space.inner), self.suffix)
         self._first_used(roots)
         for a in filled:
-            row.bind(Expr("local", (), a.reduction.dtype, a.reduction.name), row.name(_named(a), a.result()) if a.watches_nan else a.result())
+            row.bind(
+                Expr("local", (), a.reduction.dtype, a.reduction.name),
+                row.name(_named(a), a.result()) if a.watches_nan else a.result(),
+            )
 
-    def _nested(self, parent: Scope, reductions: Sequence[Reduction], dims: list[int], suffix: str) -> list[Accumulator]:
+    def _nested(
+        self, parent: Scope, reductions: Sequence[Reduction], dims: list[int], suffix: str
+    ) -> list[Accumulator]:
         """Loops over `dims` of the row, partial results per loop added up."""
         dim, name = dims[0], self.names[dims[0]]
         size = int(self.space.shape[dim])
@@ -203,7 +235,9 @@ class _Writer:
             whole = size // step * step
             part = self._line(block, reductions, dim, ("block", f"block + {step}", step), "_block")
             joined = [line for own, other in zip(total, part, strict=True) for line in own.join(other.name)]
-            parent.lines += loops.braces(f"for (int64_t block = 0; block < {whole}; block += {step})", [*block.lines, *joined])
+            parent.lines += loops.braces(
+                f"for (int64_t block = 0; block < {whole}; block += {step})", [*block.lines, *joined]
+            )
             if whole < size:
                 rest = self._line(parent, reductions, dim, (str(whole), str(size), size - whole), "_rest")
                 parent.lines += [line for own, other in zip(total, rest, strict=True) for line in own.join(other.name)]
@@ -227,7 +261,15 @@ class _Writer:
         if span[2] < streams * self.width:
             streams = 1
         return accumulate(
-            parent, reductions, dim, self.names[dim], span, width=self.width, streams=streams, body=self._values, suffix=suffix
+            parent,
+            reductions,
+            dim,
+            self.names[dim],
+            span,
+            width=self.width,
+            streams=streams,
+            body=self._values,
+            suffix=suffix,
         )
 
     def _shared_stage(self, row: Scope, reductions: Sequence[Reduction]) -> list[Accumulator]:
@@ -246,9 +288,17 @@ class _Writer:
             count = -(-size // step)
             first = [f"const int64_t start = chunk * {step}, stop = start + {step} < {size} ? start + {step} : {size};"]
             part = accumulate(
-                chunk, reductions, dim, name, ("start", "stop", 0), width=self.width, streams=1, body=self._values, suffix="_chunk"
+                chunk,
+                reductions,
+                dim,
+                name,
+                ("start", "stop", 0),
+                width=self.width,
+                streams=1,
+                body=self._values,
+                suffix="_chunk",
             )
-        total = self._total(row, reductions, "")
+        total = self._total(row, reductions, self.suffix)
         kinds = [(a, "int" if a.reduction.op in ("any", "all") else a.kind) for a in part]
         row.lines += [f"{kind} {a.name}s[{count}];" for a, kind in kinds]
         row.lines += [f"int {a.name}s_nan[{count}];" for a in part if a.watches_nan]
@@ -268,12 +318,23 @@ class _Writer:
         left = [s for s in stores if not (s.name in self.buffered and self._own_output(s.name) is s)]
         if not left:
             return
-        self._store_nest(row, left, list(self.space.inner), shared=self.inside)
+        if self.space.inner:
+            self._store_nest(row, left, list(self.space.inner), shared=self.inside)
+        else:
+            row.lines += self._written(row, left)
+
+    def _written(self, scope: Scope, stores: Sequence[Store]) -> list[str]:
+        texts = self._values(scope, [s.value for s in stores])
+        return [
+            CPP.store(s.name, bare(scope.value(s.offset)), text, self.graph.values[s.name].dtype)
+            for s, text in zip(stores, texts, strict=True)
+        ]
 
     def _store_nest(self, parent: Scope, stores: Sequence[Store], dims: list[int], *, shared: bool) -> None:
         dim, name, size = dims[0], self.names[dims[0]], self.space.shape[dims[0]]
         pragma = loops.parallel_for(self.params) if shared else ""
         if len(dims) > 1:
+
             def nested(scope: Scope) -> list[str]:
                 self._store_nest(scope, stores, dims[1:], shared=False)
                 return []
@@ -282,13 +343,13 @@ class _Writer:
             return
 
         def body(scope: Scope) -> list[str]:
-            texts = self._values(scope, [s.value for s in stores])
-            return [
-                CPP.store(s.name, loops.bare(scope.value(s.offset)), text, self.graph.values[s.name].dtype)
-                for s, text in zip(stores, texts, strict=True)
-            ]
+            return self._written(scope, stores)
 
-        pragma = f"#pragma omp parallel for simd simdlen({self.width}) schedule(static)" if shared else loops.simd(self.width)
+        pragma = (
+            f"#pragma omp parallel for simd simdlen({self.width}) schedule(static)"
+            if shared
+            else loops.simd(self.width)
+        )
         loops.loop(parent, dim, name, "0", str(size), body, pragma)
 
 

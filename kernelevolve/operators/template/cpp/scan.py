@@ -17,6 +17,7 @@ from kernelevolve.operators.template.cpp.anchor import (
     arguments,
     indent,
     plain,
+    scratch_lines,
     signature,
     write_stores,
     write_value,
@@ -73,7 +74,7 @@ class Line:
         return START[self.op].format(t=self.wide)
 
 
-class ScanTemplate(Template):
+class Scan(Template):
     """One scan with what is pointwise around it."""
 
     name = "scan"
@@ -178,7 +179,7 @@ def _rows(graph: Graph, kernel: Kernel, line: Line) -> KernelSource:
     code = f"""{_lanes(kernel.name, line) if prefix == "lanes" else ""}
 extern "C" void {kernel.name}(
     {signature(graph, kernel, declared)}) {{
-{indent(root.lines)}
+{indent([*scratch_lines(declared), *root.lines])}
 {totals}
     #pragma omp parallel for collapse(2) schedule(static)
     for (int64_t r0 = 0; r0 < {line.outer}; r0 += {rows})

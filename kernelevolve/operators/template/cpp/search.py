@@ -38,7 +38,9 @@ def function(graph: Graph, e: Expr, flavour: str) -> str:
         return f"!({load.format(f'table[{at}]')} {left_out} x)"
 
     side = "right" if e.right else "left"
-    lines = [f"static inline int64_t search_{name}_{side}(const {kind}* table, {Cpp.types[table.dtype]} x) {{  // {n} entries"]
+    lines = [
+        f"static inline int64_t search_{name}_{side}(const {kind}* table, {Cpp.types[table.dtype]} x) {{  // {n} entries"
+    ]
     if flavour == "linear" and n <= LINEAR_LIMIT:
         lines.append(f"    {count} n = 0;")
         lines += [f"    n += {below(str(k))};" for k in range(n)]

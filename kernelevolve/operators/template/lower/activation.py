@@ -30,7 +30,7 @@ def relu(b: Builder, c: Call) -> str | None:
 
 @lowers("aten.gelu")
 def gelu(b: Builder, c: Call) -> str | None:
-    """x * Phi(x), exactly or by tanh."""
+    """X * Phi(x), exactly or by tanh."""
     x = _input(b, c)
     if c.get("approximate", "none") == "tanh":
         inner = math.sqrt(2 / math.pi) * (x + 0.044715 * (x * x * x))
@@ -40,7 +40,7 @@ def gelu(b: Builder, c: Call) -> str | None:
 
 @lowers("aten.silu")
 def silu(b: Builder, c: Call) -> str | None:
-    """x / (1 + e^-x)."""
+    """X / (1 + e^-x)."""
     x = _input(b, c)
     return emit(b, c, x / (1.0 + call("exp", -x)))
 
@@ -60,14 +60,14 @@ def softplus(b: Builder, c: Call) -> str | None:
 
 @lowers("aten.mish")
 def mish(b: Builder, c: Call) -> str | None:
-    """x * tanh(softplus(x))."""
+    """X * tanh(softplus(x))."""
     x = _input(b, c)
     return emit(b, c, x * call("tanh", softplus_of(x)))
 
 
 @lowers("aten.hardswish")
 def hardswish(b: Builder, c: Call) -> str | None:
-    """x * min(max(x + 3, 0), 6) / 6."""
+    """X * min(max(x + 3, 0), 6) / 6."""
     x = _input(b, c)
     return emit(b, c, x * _limited(x + 3.0, 0.0, 6.0) / 6.0)
 
@@ -99,7 +99,7 @@ def prelu(b: Builder, c: Call) -> str | None:
 
 @lowers("aten.elu", "aten.celu", "aten.selu")
 def elu(b: Builder, c: Call) -> str | None:
-    """scale * x, or scale * alpha * (e^(input_scale x) - 1) below zero."""
+    """Scale * x, or scale * alpha * (e^(input_scale x) - 1) below zero."""
     x = _input(b, c)
     alpha, scale, inner = c.get("alpha", 1.0), c.get("scale", 1.0), c.get("input_scale", 1.0)
     if "selu" in c.target:
@@ -112,7 +112,7 @@ def elu(b: Builder, c: Call) -> str | None:
 
 @lowers("aten.softsign")
 def softsign(b: Builder, c: Call) -> str | None:
-    """x / (1 + |x|)."""
+    """X / (1 + |x|)."""
     x = _input(b, c)
     return emit(b, c, x / (1.0 + call("abs", x)))
 
@@ -130,7 +130,7 @@ def log_sigmoid(b: Builder, c: Call) -> str | None:
 
 @lowers("aten.threshold")
 def threshold(b: Builder, c: Call) -> str | None:
-    """x above the threshold, else a value."""
+    """X above the threshold, else a value."""
     x = _input(b, c)
     below = call("le", x, const(c["threshold"], x.dtype))
     return emit(b, c, call("where", below, const(c["value"], x.dtype), x))

@@ -61,7 +61,7 @@ class Call:
 
     @property
     def dtype(self) -> str:
-        """dtype of the (first) output."""
+        """Dtype of the (first) output."""
         return self._builder.dtype(self.outputs[0])
 
 
@@ -117,7 +117,7 @@ class Builder:
         return tuple(int(n) for n in shape)
 
     def dtype(self, name: str) -> str:
-        """dtype of a value, or of what the capture saw."""
+        """Dtype of a value, or of what the capture saw."""
         name = self.actual(name)
         return self.values[name].dtype if name in self.values else self.spec(name).dtype
 
@@ -161,7 +161,9 @@ class Builder:
         value = Value(name, shape, dtype or self.dtype(x))
         return self.add("reduce", [x], [value], {"op": op, "dims": tuple(sorted(dims))}, origin)
 
-    def view(self, name: str, x: str, shape: Sequence[Dim], strides: Sequence[int], offset: int = 0, origin: str = "") -> str:
+    def view(
+        self, name: str, x: str, shape: Sequence[Dim], strides: Sequence[int], offset: int = 0, origin: str = ""
+    ) -> str:
         """A view of contiguous `x`."""
         x = self.materialised(x)
         attrs = {"offset": offset, "strides": tuple(strides)}
@@ -260,7 +262,9 @@ def _keep(b: Builder, call: Call) -> None:
             return f"[{', '.join(map(text, value))}]"
         return f'float("{value}")' if isinstance(value, float) and value - value != 0 else repr(value)
 
-    given = {n: v for n, v in call.raw.items() if not (v is None and n in ("layout", "device", "pin_memory", "generator"))}
+    given = {
+        n: v for n, v in call.raw.items() if not (v is None and n in ("layout", "device", "pin_memory", "generator"))
+    }
     arguments = ", ".join(f"{'input' if n == 'self' else n}={text(v)}" for n, v in given.items())
     if "self" in given:
         arguments = ", ".join([text(given["self"]), *(f"{n}={text(v)}" for n, v in given.items() if n != "self")])

@@ -49,9 +49,11 @@ def embedding(b: Builder, c: Call) -> str | None:
 def index_tensor(b: Builder, c: Call) -> str | None:
     """Advanced indexing with integer tensors that stand next to each other; bool masks are another matter."""
     given = list(c.raw["indices"])
-    names = [g["ref"] if g is not None else None for g in given]
-    names += [None] * (len(b.shape(c["self"])) - len(names))
-    used = [d for d, n in enumerate(names) if n is not None]
+    names: list[str] = [g["ref"] if g is not None else "" for g in given]
+    names += [""] * (len(b.shape(c["self"])) - len(names))
+    used = [d for d, n in enumerate(names) if n]
+    if used == [0] and b.dtype(str(names[0])) == "bool":
+        return masked_rows(b, c, str(names[0]))
     if not used or used != list(range(used[0], used[-1] + 1)) or any(b.dtype(names[d]) == "bool" for d in used):
         return None
     shape = b.shape(c["self"])
@@ -59,7 +61,7 @@ def index_tensor(b: Builder, c: Call) -> str | None:
     after = len(names) - used[-1] - 1
     position: list[Expr] = []
     for d, name in enumerate(names):
-        if name is None:
+        if not name:
             position.append(index(d - rank) if d < used[0] else index(d - len(names)))
             continue
         own = b.shape(name)

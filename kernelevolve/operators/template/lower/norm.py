@@ -9,7 +9,6 @@ from kernelevolve.operators.template.lower.builder import Builder, Call, lowers
 from kernelevolve.operators.template.lower.pointwise import emit
 from kernelevolve.operators.template.lower.reduce import (
     converted,
-    exp_sum_of,
     finish,
     mean_of,
     stage,
@@ -19,7 +18,7 @@ from kernelevolve.operators.template.lower.reduce import (
 
 
 def _scaled(b: Builder, c: Call, body: Expr, weight: str | None, bias: str | None) -> Expr:
-    """body * weight + bias, either absent; both broadcast as they are."""
+    """Body * weight + bias, either absent; both broadcast as they are."""
     if weight is not None:
         body = body * cast(b.arg(weight), c.dtype)
     return body if bias is None else body + cast(b.arg(bias), c.dtype)
@@ -39,7 +38,7 @@ def layer_norm(b: Builder, c: Call) -> str | None:
 
 @lowers("aten.rms_norm")
 def rms_norm(b: Builder, c: Call) -> str | None:
-    """x / sqrt(mean(x^2) + eps) * weight; eps defaults to that of float32."""
+    """X / sqrt(mean(x^2) + eps) * weight; eps defaults to that of float32."""
     x = c["input"]
     rank, width = len(b.shape(x)), len(c["normalized_shape"])
     square = stage(b, f"{c.name}_square", b.arg(x) * b.arg(x), x, c.target)
@@ -118,7 +117,7 @@ def softmax(b: Builder, c: Call) -> str | None:
 
 @lowers("aten.log_softmax", "aten._log_softmax")
 def log_softmax(b: Builder, c: Call) -> str | None:
-    """x - max - log(sum(e^(x - max)))."""
+    """X - max - log(sum(e^(x - max)))."""
     found = _softmax_input(b, c)
     if found is None:
         return None

@@ -23,8 +23,9 @@ def operand(b: Builder, c: Call, name: str, dtype: str) -> Expr:
 
 
 def common_dtype(b: Builder, c: Call, *names: str) -> str:
-    """torch's promotion: numbers and 0-d tensors count only by category (bool, integer, floating)."""
-    strong, weak = [], []
+    """As torch promotes: numbers and 0-d tensors count only by category (bool, integer, floating)."""
+    strong: list[str] = []
+    weak: list[str] = []
     for name in names:
         if c.is_tensor(name):
             (strong if b.shape(c[name]) else weak).append(b.dtype(c[name]))
@@ -47,7 +48,11 @@ def _promoted(dtypes: list[str]) -> str | None:
         return None
     if set(dtypes) == {"float16", "bfloat16"}:
         return "float32"
-    if "uint8" in dtypes and any(d in ("int8", "int16") for d in dtypes) and _category(max(dtypes, key=_ORDER.index)) == 1:
+    if (
+        "uint8" in dtypes
+        and any(d in ("int8", "int16") for d in dtypes)
+        and _category(max(dtypes, key=_ORDER.index)) == 1
+    ):
         return "int16"
     return max(dtypes, key=_ORDER.index)
 
@@ -93,7 +98,7 @@ for _name, _op in {
 
 @lowers("aten.add", "aten.sub", "aten.rsub", "aten.subtract")
 def add_or_sub(b: Builder, c: Call) -> str | None:
-    """self ± alpha * other, or other - alpha * self."""
+    """Self ± alpha * other, or other - alpha * self."""
     left, right = (operand(b, c, n, c.dtype) for n in ("self", "other"))
     if "rsub" in c.target:
         left, right = right, left
@@ -219,7 +224,7 @@ def nan_to_num(b: Builder, c: Call) -> str | None:
 
 @lowers("aten.lerp")
 def lerp(b: Builder, c: Call) -> str | None:
-    """self + weight * (end - self), from the nearer end, as torch."""
+    """Self + weight * (end - self), from the nearer end, as torch."""
     x, end, w = (operand(b, c, n, c.dtype) for n in ("self", "end", "weight"))
     near = call("lt", call("abs", w), const(0.5, c.dtype))
     return emit(b, c, call("where", near, x + w * (end - x), end - (end - x) * (1.0 - w)))
@@ -227,20 +232,36 @@ def lerp(b: Builder, c: Call) -> str | None:
 
 @lowers("aten.addcmul", "aten.addcdiv")
 def addc(b: Builder, c: Call) -> str | None:
-    """self + value * tensor1 (* or /) tensor2."""
+    """Self + value * tensor1 (* or /) tensor2."""
     x, y, z = (operand(b, c, n, c.dtype) for n in ("self", "tensor1", "tensor2"))
     scaled = y if c.get("value", 1) == 1 else y * c["value"]
     return emit(b, c, x + (scaled * z if "mul" in c.target else scaled / z))
 
 
-@lowers("aten.to.dtype", "aten._to_copy", "aten.to.dtype_layout", "aten.to.device", "aten.type_as", "aten.float", "aten.to.other")
+@lowers(
+    "aten.to.dtype",
+    "aten._to_copy",
+    "aten.to.dtype_layout",
+    "aten.to.device",
+    "aten.type_as",
+    "aten.float",
+    "aten.to.other",
+)
 def to(b: Builder, c: Call) -> str | None:
     """A conversion; nothing when the dtype stays."""
     x = c["self"]
     return b.same(c.name, x) if b.dtype(x) == c.dtype else emit(b, c, b.arg(x))
 
 
-@lowers("aten.clone", "aten.alias", "aten.detach", "aten.contiguous", "aten.lift_fresh_copy", "aten.detach_", "aten.lift_fresh")
+@lowers(
+    "aten.clone",
+    "aten.alias",
+    "aten.detach",
+    "aten.contiguous",
+    "aten.lift_fresh_copy",
+    "aten.detach_",
+    "aten.lift_fresh",
+)
 def identity(b: Builder, c: Call) -> str | None:
     """Values are contiguous and never changed: a copy is the value itself."""
     return b.same(c.name, c["self"])

@@ -46,7 +46,7 @@ def mean_of(b: Builder, stem: str, x: str, dims: Sequence[int], origin: str = ""
 
 
 def _divided(x: Expr, n: float) -> Expr:
-    """x / n; by a power of two as a product, which is exact."""
+    """X / n; by a power of two as a product, which is exact."""
     return x * (1.0 / n) if n and abs(math.frexp(n)[0]) == 0.5 else x / float(n)
 
 
@@ -146,7 +146,9 @@ def variance(b: Builder, c: Call) -> str | tuple[str, ...] | None:
         return finish(b, c, var, body)
     names = []
     for name, kept in ((c.outputs[0], stage(b, f"{c.name}_first", body, var)), (c.outputs[1], mean)):
-        names.append(b.same(name, kept) if b.spec(name).shape == b.shape(kept) else b.reshape(name, kept, b.spec(name).shape))
+        names.append(
+            b.same(name, kept) if b.spec(name).shape == b.shape(kept) else b.reshape(name, kept, b.spec(name).shape)
+        )
     return tuple(names)
 
 
@@ -248,7 +250,7 @@ def binary_cross_entropy(b: Builder, c: Call) -> str | None:
 
 @lowers("aten.kl_div")
 def kl_div(b: Builder, c: Call) -> str | None:
-    """target * (log(target) - input); 0 where target is 0."""
+    """Target * (log(target) - input); 0 where target is 0."""
     x, t = operand(b, c, "self", c.dtype), operand(b, c, "target", c.dtype)
     if c.get("log_target", False):
         return reduced_loss(b, c, call("exp", t) * (t - x), c["self"])

@@ -116,7 +116,7 @@ def split(b: Builder, c: Call) -> tuple[str, ...] | None:
 
 @lowers("aten.arange")
 def arange(b: Builder, c: Call) -> str | None:
-    """start + i * step."""
+    """Start + i * step."""
     start, step = c.get("start", 0), c.get("step", 1)
     if not isinstance(start, (int, float)) or not isinstance(step, (int, float)) or isinstance(c.shape[0], str):
         return None
@@ -160,7 +160,9 @@ def _chosen(position: Expr, starts: Sequence[int], bodies: Sequence[Expr]) -> Ex
         return bodies[0]
     half = len(bodies) // 2
     early = call("lt", position, const(starts[half], "int64"))
-    return call("where", early, _chosen(position, starts[:half], bodies[:half]), _chosen(position, starts[half:], bodies[half:]))
+    return call(
+        "where", early, _chosen(position, starts[:half], bodies[:half]), _chosen(position, starts[half:], bodies[half:])
+    )
 
 
 def clipped(position: Expr, size: Dim) -> Expr:
