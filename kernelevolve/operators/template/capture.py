@@ -15,6 +15,7 @@ def capture(problem: Problem, *, timeout_s: float = 120.0) -> dict[str, Any]:
 
     Returns:
         arguments: names of forward's parameters.
+        fixed: arguments that are no tensors -> the value that the graph holds for.
         inputs: value name -> how to reach it ("x", "xs[0]"), in order.
         parameters: value name -> attribute path under the model ("norm.weight").
         constants: value name -> nested numbers of small tensors made inside forward.

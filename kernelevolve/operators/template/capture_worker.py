@@ -101,11 +101,24 @@ class _Writer:
                 raise NotImplementedError(f"a call of {node.target}, which is no ATen operator")
         return {
             "arguments": list(inspect.signature(self.model.forward).parameters),
+            "fixed": self._fixed(),
             **self._sources(),
             "values": values,
             "nodes": nodes,
             "outputs": self._structure(),
         }
+
+    def _fixed(self) -> dict[str, Any]:
+        """Arguments that are no tensors: the graph holds for these values only."""
+        parameters = inspect.signature(self.model.forward).parameters.values()
+        found = {p.name: p.default for p in parameters if p.default is not p.empty}
+        for path, value in pytree.tree_flatten_with_path((self.inputs, {}))[0]:
+            place = list(parameters)[getattr(path[1], "idx")].name + pytree.keystr(path[2:])  # noqa: B009
+            found.pop(place, None)
+            if not isinstance(value, torch.Tensor):
+                found[place] = value
+        plain = (bool, int, float, str, type(None))
+        return {place: value for place, value in found.items() if isinstance(value, plain)}
 
     def _pinned_sizes(self) -> dict[Any, Any]:
         """Run-time sizes that a later assertion fixes."""

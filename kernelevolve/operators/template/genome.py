@@ -66,13 +66,18 @@ def runs(graph: Graph, groups: Iterable[Sequence[str]]) -> bool:
     return True
 
 
-def fused(graph: Graph, start: Groups) -> Groups:
+def fused(graph: Graph, start: Groups, most: int = 10**6) -> Groups:
     """Merge groups greedily while one template computes both and the kernels still have an order.
 
     First everything at once, then producer into consumer; what is cheap and read by several is computed in each.
+
+    Args:
+        graph: The graph.
+        start: Groups to merge.
+        most: How many operations other than pointwise a group may have.
     """
     whole = in_order(graph, (n for g in start for n in g))
-    if len(start) < 2 or template_for(graph, whole) is not None:
+    if len(start) < 2 or (_heavy(graph, whole) <= most and template_for(graph, whole) is not None):
         return [whole] if start else []
     groups = list(start)
     changed = True
@@ -82,6 +87,8 @@ def fused(graph: Graph, start: Groups) -> Groups:
             for b in _consumers(graph, groups, a):
                 both = in_order(graph, (*groups[a], *groups[b]))
                 rest = [g for k, g in enumerate(groups) if k not in (a, b)]
+                if _heavy(graph, both) > most:
+                    continue
                 if template_for(graph, both) is not None and runs(graph, [*rest, both]):
                     groups = [*rest, both]
                     changed = True
@@ -93,6 +100,10 @@ def fused(graph: Graph, start: Groups) -> Groups:
                 groups, changed = copied, True
                 break
     return sorted(groups, key=lambda g: whole.index(g[0]))
+
+
+def _heavy(graph: Graph, names: Iterable[str]) -> int:
+    return sum(graph.op(n).kind != "pointwise" for n in names)
 
 
 def _consumers(graph: Graph, groups: Groups, a: int) -> list[int]:
@@ -151,6 +162,7 @@ def drafts(graph: Graph, facts: Mapping[str, Any], rng: random.Random) -> list[G
             {**_shifted(graph, whole, facts, ("streams", "simd")), "options": {**whole["options"], "vector_bits": 256}}
         )
     if len(single) > 1:
+        candidates.append(genome_of(graph, fused(graph, single, most=1), facts))
         candidates += [genome_of(graph, by_call(graph), facts), genome_of(graph, single, facts)]
     candidates += [random_genome(graph, whole, facts, rng) for _ in range(12)] if whole is not None else []
     seen = set()

@@ -174,6 +174,11 @@ class _Writer:
                 f'got {{{reach}.dtype}} of shape {{tuple({reach}.shape)}}")',
                 f"{self._variable(name)} = {reach}.contiguous()",
             ]
+        for place, value in g.fixed.items():
+            lines += [
+                f"if {place} != {value!r}:",
+                f'    raise ValueError(f"{place}: this kernel is written for {value!r}, got {{{place}!r}}")',
+            ]
         for k, step in enumerate(self.steps):
             lines += self._opaque(step.op) if step.op is not None else self._native(step.kernels, k)
         lines.append(f"return {self._returned(g.outputs)}")

@@ -101,9 +101,12 @@ def _model(lines: list[str], model: ast.ClassDef, forward: str) -> str:
     if own is None:
         raise ProblemError("expected class Model to define forward itself")
     doc = ast.get_docstring(own)
+    head, _, body = forward.partition("\n")
+    indent = head[: len(head) - len(head.lstrip())]
+    head = f"{indent}def forward({ast.unparse(own.args)}){f' -> {ast.unparse(own.returns)}' if own.returns else ''}:"
+    forward = f"{head}\n{body}"
     if doc:
-        head, _, body = forward.partition("\n")
-        indent = head[: len(head) - len(head.lstrip())] + "    "
+        indent += "    "
         forward = f"{head}\n{textwrap.indent(_quoted(doc), indent)}\n{body}"
     first = _first_line(model)
     before = lines[first - 1 : _first_line(own) - 1]

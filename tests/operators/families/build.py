@@ -47,7 +47,9 @@ def compiled(text: str) -> ctypes.CDLL:
     if not path.exists():
         source = path.with_suffix(".cpp")
         source.write_text(text)
-        done = subprocess.run(["g++", *FLAGS, str(source), "-o", str(path)], capture_output=True, text=True, timeout=120)
+        done = subprocess.run(
+            ["g++", *FLAGS, str(source), "-o", str(path)], capture_output=True, text=True, timeout=120
+        )
         assert done.returncode == 0, done.stderr[:3000] + "\n" + text
     return ctypes.CDLL(str(path))
 

@@ -10,7 +10,16 @@ import dataclasses
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from kernelevolve.operators.template.affine import Range, affine, identity, ranges_of, ravel, simplify, strides_of, unravel
+from kernelevolve.operators.template.affine import (
+    Range,
+    affine,
+    identity,
+    ranges_of,
+    ravel,
+    simplify,
+    strides_of,
+    unravel,
+)
 from kernelevolve.operators.template.cpp.dialect import STORAGE, Cpp, identifier
 from kernelevolve.operators.template.expr import Expr, walk
 from kernelevolve.operators.template.fuse import Region, readers, returned
@@ -19,13 +28,101 @@ from kernelevolve.operators.template.scalar import Scope
 from kernelevolve.operators.template.template import Kernel
 
 WORDS = frozenset(
-    (
-        "a acc ahead area at b begin best block c cell ch channel chunk ci co column columns copy count counts depth "
-        "end first from g group here i j j0 k kept key keys kx ky l last later left left_copy length limit lines m m0 "
-        "m_end n n0 n_end number o ordered p packed padded panel part passed piece pieces pixel place position r r0 "
-        "right row rows s scan sizes start starts step sum t tap threads tile to total totals v value w width x x0 "
-        "x_end x_first y"
-    ).split()
+    [
+        "a",
+        "acc",
+        "ahead",
+        "area",
+        "at",
+        "b",
+        "begin",
+        "best",
+        "block",
+        "c",
+        "cell",
+        "ch",
+        "channel",
+        "chunk",
+        "ci",
+        "co",
+        "column",
+        "columns",
+        "copy",
+        "count",
+        "counts",
+        "depth",
+        "end",
+        "first",
+        "from",
+        "g",
+        "group",
+        "here",
+        "i",
+        "j",
+        "j0",
+        "k",
+        "kept",
+        "key",
+        "keys",
+        "kx",
+        "ky",
+        "l",
+        "last",
+        "later",
+        "left",
+        "left_copy",
+        "length",
+        "limit",
+        "lines",
+        "m",
+        "m0",
+        "m_end",
+        "n",
+        "n0",
+        "n_end",
+        "number",
+        "o",
+        "ordered",
+        "p",
+        "packed",
+        "padded",
+        "panel",
+        "part",
+        "passed",
+        "piece",
+        "pieces",
+        "pixel",
+        "place",
+        "position",
+        "r",
+        "r0",
+        "right",
+        "row",
+        "rows",
+        "s",
+        "scan",
+        "sizes",
+        "start",
+        "starts",
+        "step",
+        "sum",
+        "t",
+        "tap",
+        "threads",
+        "tile",
+        "to",
+        "total",
+        "totals",
+        "v",
+        "value",
+        "w",
+        "width",
+        "x",
+        "x0",
+        "x_end",
+        "x_first",
+        "y",
+    ]
 )
 """Names that the families here give to their own variables; a tensor of the same name becomes `v_…`."""
 
@@ -85,7 +182,9 @@ class Anchor:
         self.graph, self.ops = graph, tuple(ops)
         others = [graph.op(name) for name in ops if graph.op(name).kind not in ("pointwise", "view")]
         if len(others) != 1 or others[0].kind not in kinds:
-            raise ValueError(f"expected one of {', '.join(kinds)} among pointwise operations, got {[o.kind for o in others]}")
+            raise ValueError(
+                f"expected one of {', '.join(kinds)} among pointwise operations, got {[o.kind for o in others]}"
+            )
         self.op: Op = others[0]
         self.shape = graph.values[self.op.outputs[0]].shape
         self._before = Region(graph, ops)
@@ -107,7 +206,9 @@ class Anchor:
             if out in kept or any(reader.name not in inside for reader in readers(self.graph, out))
         )  # fmt: skip
 
-    def stores(self, outputs: Sequence[str], position: Sequence[Expr], ranges: Mapping[int, Range]) -> tuple[Store, ...]:
+    def stores(
+        self, outputs: Sequence[str], position: Sequence[Expr], ranges: Mapping[int, Range]
+    ) -> tuple[Store, ...]:
         """What to write for the anchor's element at `position`; `local` nodes in it are the anchor's own outputs there.
 
         Raises ValueError when an output has other elements than the anchor, or needs another element of the anchor.

@@ -29,7 +29,7 @@ from kernelevolve.operators.template.cpp.anchor import (
     write_value,
 )
 from kernelevolve.operators.template.cpp.tiles import BYTES, tile_function, vector_type
-from kernelevolve.operators.template.expr import Expr, const, index
+from kernelevolve.operators.template.expr import Expr, index
 from kernelevolve.operators.template.graph import Graph
 from kernelevolve.operators.template.scalar import Scope
 from kernelevolve.operators.template.template import Kernel, KernelSource, Parameter, Template
@@ -85,7 +85,12 @@ class Convolution:
 
     def _weight(self, spatial: int) -> Access | None:
         """Where the weights are: output channel -3, input channel -4, tap -2, -1."""
-        ranges = {-3: (0, self.channels_out - 1), -4: (0, self.group_in - 1), -2: (0, self.kernel_y - 1), -1: (0, self.kernel_x - 1)}
+        ranges = {
+            -3: (0, self.channels_out - 1),
+            -4: (0, self.group_in - 1),
+            -2: (0, self.kernel_y - 1),
+            -1: (0, self.kernel_x - 1),
+        }
         place = (CHANNEL, IMAGE, *((PIXEL,) if spatial == 1 else (LINE, PIXEL)))
         return as_access(self.anchor.read(1, place, ranges), ranges)
 
@@ -203,7 +208,7 @@ class _Writer:
             work = self._width(x, w)
         kept = [loop for loop in loops if loop[1] != "1"] or loops[:1]
         body = join("" if self.direct else self._padded(), work)
-        scratch = {n: c.kind for n in ("padded", "packed") if n in self.scratch}
+        scratch: dict[str, str] = {n: c.kind for n in ("padded", "packed") if n in self.scratch}
         code = f"""{vector_type(name, c.kind, self.lanes)}
 {taps}
 {tile_function(name, c.kind, lanes=self.lanes, vectors=self.vectors, row_step=row_step, loops=kept, width=self.tile)}
@@ -235,7 +240,11 @@ extern "C" void {name}(
         inner = Scope(CPP, rows, {-1: "x"})
         text = write_value(inner, c.given)
         last = min(c.width, self.line - c.pad_x) if self.phases == 1 else c.width
-        place = "x" if self.phases == 1 else f"(x + {c.pad_x}) % {self.phases} * {self.phase_width} + (x + {c.pad_x}) / {self.phases}"
+        place = (
+            "x"
+            if self.phases == 1
+            else f"(x + {c.pad_x}) % {self.phases} * {self.phase_width} + (x + {c.pad_x}) / {self.phases}"
+        )
         if self.phases == 1:
             copies = f"""#pragma omp simd
 for (int64_t x = 0; x < {last}; x++) {{
@@ -277,7 +286,11 @@ for (int64_t n = 0; n < {c.images}; n++)
         inner = Scope(CPP, rows, {-1: "x"})
         self._stores(rows, inner, "c[x - x0]")
         start = f"std::min<int64_t>(x_first, {c.pixels - self.tile})" if self.direct else "x_first"
-        weights = f"{pointer(w.base)} + {w.constant} + co * {w.step(-3)}" if w.constant else f"{pointer(w.base)} + co * {w.step(-3)}"
+        weights = (
+            f"{pointer(w.base)} + {w.constant} + co * {w.step(-3)}"
+            if w.constant
+            else f"{pointer(w.base)} + co * {w.step(-3)}"
+        )
         call = f"({weights}, {self._given(x, 'x0')}, tile + (co - first) * {self.tile}, 0, true)"
         rest = c.group_out % self.rows
         return f"""#pragma omp for collapse(5) schedule(static)

@@ -123,7 +123,7 @@ def shortest_float(x: float) -> str:
 
 def identifier(name: str) -> str:
     """A C++ identifier for a value's name."""
-    text = re.sub(r"\W", "_", name)
+    text = re.sub(r"[^A-Za-z0-9_]", "_", name)
     return f"v_{text}" if text in _RESERVED or text[0].isdigit() or _OWN_NAME.fullmatch(text) else text
 
 

@@ -63,7 +63,12 @@ class Product:
             outer, row = list(unravel(BATCH, batch)), ROW
         if 0 in (self.rows, self.columns, self.depth, self.batches):
             raise ValueError("an empty product")
-        self.ranges = {-4: (0, self.depth - 1), -3: (0, self.batches - 1), -2: (0, self.rows - 1), -1: (0, self.columns - 1)}
+        self.ranges = {
+            -4: (0, self.depth - 1),
+            -3: (0, self.batches - 1),
+            -2: (0, self.rows - 1),
+            -1: (0, self.columns - 1),
+        }
         self.position = (*outer, row, COLUMN)
         places = ((row, DEPTH), (DEPTH, COLUMN))
         reads = []
@@ -138,32 +143,80 @@ class MatMul(Template):
         found = []
         few = dots and p.rows <= 8
         if dots and p.rows <= 64:
-            found.append(Parameter("form", "dot" if few else "tiles", ("tiles", "dot"), ("memory_bound", "single_thread"),
-                                   "register tiles on packed panels, or dot products along K without packing"))
+            found.append(
+                Parameter(
+                    "form",
+                    "dot" if few else "tiles",
+                    ("tiles", "dot"),
+                    ("memory_bound", "single_thread"),
+                    "register tiles on packed panels, or dot products along K without packing",
+                )
+            )
         rows = [r for r in (1, 2, 4, 6, 8, 12, 14) if r <= max(p.rows, 1)]
         widest = -(-p.columns // lanes)
         vectors = [v for v in (1, 2, 3, 4) if v <= widest] or [1]
         best = 2 if widest < 3 or p.columns % (3 * lanes) else 3
         found += [
-            Parameter("simd", lanes, tuple(n for n in (lanes, lanes // 2) if n > 1), ("narrow_vectors", "spills"),
-                      "elements of a vector"),
-            Parameter("rows", _near(rows, 8 if best == 3 else 12), tuple(rows), ("spills", "reduction_chain"),
-                      "rows of the register tile"),
-            Parameter("vectors", _near(vectors, best), tuple(vectors), ("spills", "reduction_chain"),
-                      "vectors of columns of the register tile"),
-            Parameter("strips", 8, (1, 2, 4, 8, 16, 64), ("imbalance", "cache_resident", "memory_bound"),
-                      "register tiles below each other in one task"),
+            Parameter(
+                "simd",
+                lanes,
+                tuple(n for n in (lanes, lanes // 2) if n > 1),
+                ("narrow_vectors", "spills"),
+                "elements of a vector",
+            ),
+            Parameter(
+                "rows",
+                _near(rows, 8 if best == 3 else 12),
+                tuple(rows),
+                ("spills", "reduction_chain"),
+                "rows of the register tile",
+            ),
+            Parameter(
+                "vectors",
+                _near(vectors, best),
+                tuple(vectors),
+                ("spills", "reduction_chain"),
+                "vectors of columns of the register tile",
+            ),
+            Parameter(
+                "strips",
+                8,
+                (1, 2, 4, 8, 16, 64),
+                ("imbalance", "cache_resident", "memory_bound"),
+                "register tiles below each other in one task",
+            ),
         ]
         if p.depth >= 256:
-            found.append(Parameter("depth", 0, (0, 128, 256, 512), ("memory_bound", "cache_resident"),
-                                   "summed elements before the next strip, 0 for all"))
+            found.append(
+                Parameter(
+                    "depth",
+                    0,
+                    (0, 128, 256, 512),
+                    ("memory_bound", "cache_resident"),
+                    "summed elements before the next strip, 0 for all",
+                )
+            )
         if not gathers:
             packs = ["shared", "private"] + (["none"] if p.b is not None and p.b.step(-1) == 1 else [])
             default = "private" if p.batches > 1 else "none" if len(packs) == 3 and p.rows <= 16 else "shared"
-            found.append(Parameter("pack", default, tuple(packs), ("memory_bound", "cache_resident", "imbalance"),
-                                   "panels of the right operand copied once by all threads, by each task, or read in place"))
-            found.append(Parameter("order", "columns", ("columns", "rows"), ("memory_bound", "cache_resident"),
-                                   "whether tasks go along columns or rows first"))
+            found.append(
+                Parameter(
+                    "pack",
+                    default,
+                    tuple(packs),
+                    ("memory_bound", "cache_resident", "imbalance"),
+                    "panels of the right operand copied once by all threads, by each task, or read in place",
+                )
+            )
+            found.append(
+                Parameter(
+                    "order",
+                    "columns",
+                    ("columns", "rows"),
+                    ("memory_bound", "cache_resident"),
+                    "whether tasks go along columns or rows first",
+                )
+            )
         return tuple(found)
 
     def emit(self, graph: Graph, kernel: Kernel) -> KernelSource:
@@ -206,7 +259,9 @@ class _Writer:
 
     def source(self) -> KernelSource:
         p, name = self.p, self.kernel.name
-        body = join(self._pack_left(), self._dot() if self.dot else self._gathering() if self.gathers else self._tiles())
+        body = join(
+            self._pack_left(), self._dot() if self.dot else self._gathering() if self.gathers else self._tiles()
+        )
         unused = {n for n in ("packed", "left_copy") if n not in self.scratch}
         scratch = {n: self.kind for n in ("left_copy", "packed") if n not in unused}
         a = p.a or _copied(p)
@@ -268,7 +323,9 @@ for (int64_t b = 0; b < {p.batches}; b++)
     def _left(self, k: str) -> str:
         a = self.p.a or _copied(self.p)
         base = pointer(a.base) if self.p.a else "left_copy"
-        return _address(base, a.constant, ("b", a.step(-3) if self.p.batches > 1 else 0), ("m", a.step(-2)), (k, a.step(-4)))
+        return _address(
+            base, a.constant, ("b", a.step(-3) if self.p.batches > 1 else 0), ("m", a.step(-2)), (k, a.step(-4))
+        )
 
     def _pack_panel(self, to: str) -> str:
         """Copy (or compute) panel `p` of the right operand: {width} columns side by side, one row per k."""
@@ -412,10 +469,12 @@ for (int64_t b = 0; b < {p.batches}; b++) {{
         """32 columns a task, four dot products of four rows at a time."""
         p, name = self.p, self.kernel.name
         assert p.b is not None
-        right = _address(pointer(p.b.base), p.b.constant, ("b", p.b.step(-3) if p.batches > 1 else 0), ("n", p.b.step(-1)))
+        right = _address(
+            pointer(p.b.base), p.b.constant, ("b", p.b.step(-3) if p.batches > 1 else 0), ("n", p.b.step(-1))
+        )
         rest = p.columns % 4
         left, c = self._left("0"), "tile + (m - m0) * 32 + n - n0"
-        calls = []
+        calls: list[str] = []
         for rows in (min(self.block, 4), p.rows % min(self.block, 4)):
             if rows:
                 test = f"m + {rows} <= m_end" if not calls else "m < m_end"
@@ -444,7 +503,7 @@ def _copied(p: Product) -> Access:
 
 
 def _address(base: str, constant: int, *terms: tuple[str, int]) -> str:
-    """base + constant + sum of variable * step, without what is zero."""
+    """Base + constant + sum of variable * step, without what is zero."""
     parts = [base] + ([str(constant)] if constant else [])
     parts += [v if s == 1 else f"{v} * {s}" for v, s in terms if s and v != "0"]
     return bare(" + ".join(parts))

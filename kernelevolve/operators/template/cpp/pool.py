@@ -64,7 +64,9 @@ class Windows:
         place: tuple[Expr, ...] = (*outer, *((PIXEL,) if spatial == 1 else (LINE, PIXEL)))
         self.position = tuple(simplify(p, self.ranges) for p in place)
         self.given = self.anchor.read(0, place, self.given_ranges)
-        self.buffer = max((self.pixels - 1) * self.stride_x + (self.kernel_x - 1) * self.dilation_x + 1, self.width + self.pad_x)
+        self.buffer = max(
+            (self.pixels - 1) * self.stride_x + (self.kernel_x - 1) * self.dilation_x + 1, self.width + self.pad_x
+        )
 
     @property
     def fits(self) -> bool:
@@ -105,7 +107,11 @@ class Pool(Template):
         lines = tuple(n for n in (1, 2, 4, 8, 16, 64) if n <= w.lines)
         tasks = 4 * int(facts.get("cores", 2))
         default = max((n for n in lines if w.planes * -(-w.lines // n) >= tasks), default=1)
-        found = [Parameter("lines", default, lines, ("imbalance", "single_thread", "launch_overhead"), "output lines of one task")]
+        found = [
+            Parameter(
+                "lines", default, lines, ("imbalance", "single_thread", "launch_overhead"), "output lines of one task"
+            )
+        ]
         if w.stride_x > 1:
             found.append(
                 Parameter("columns", "strided", ("strided", "split"), ("gather", "not_vectorised"),

@@ -90,7 +90,9 @@ class Kept:
         outs = {op.outputs[0] for op in self.compacts}
         for name in ops:
             op = self.graph.op(name)
-            needed = op.outputs[0] in returned(self.graph) or any(r.name not in ops for r in readers(self.graph, op.outputs[0]))
+            needed = op.outputs[0] in returned(self.graph) or any(
+                r.name not in ops for r in readers(self.graph, op.outputs[0])
+            )
             if op.kind != "view" and (needed != (op.outputs[0] in outs)):
                 raise ValueError(f"{name} would have to be written too, or is read inside")
 
@@ -117,11 +119,21 @@ class Compact(Template):
         """How many threads, and how a row or a segment is copied."""
         kept = Kept(graph, ops)
         if kept.repeat:
-            copy = Parameter("copy", "ahead", ("ahead", "loop"), ("not_vectorised", "reduction_chain"),
-                             "eight elements at a time, past the end of a segment where there is room, or one by one")
+            copy = Parameter(
+                "copy",
+                "ahead",
+                ("ahead", "loop"),
+                ("not_vectorised", "reduction_chain"),
+                "eight elements at a time, past the end of a segment where there is room, or one by one",
+            )
         else:
-            copy = Parameter("copy", "always", ("always", "branch"), ("not_vectorised", "reduction_chain"),
-                             "copy every row and advance by the mask, or test the mask")
+            copy = Parameter(
+                "copy",
+                "always",
+                ("always", "branch"),
+                ("not_vectorised", "reduction_chain"),
+                "copy every row and advance by the mask, or test the mask",
+            )
         return (THREADS, copy)
 
     def emit(self, graph: Graph, kernel: Kernel) -> KernelSource:
@@ -144,10 +156,13 @@ class _Masked:
         root = Scope(CPP)
         scope = Scope(CPP, root, {-2: "i"})
         text = write_value(scope, self.kept.mask)
-        return within(root, f"""#pragma omp simd reduction(+:count)
+        return within(
+            root,
+            f"""#pragma omp simd reduction(+:count)
 for (int64_t i = {begin}; i < {end}; i++) {{
 {indent([*scope.lines, f"count += ({text}) ? 1 : 0;"])}
-}}""")
+}}""",
+        )
 
     def write(self, begin: str, end: str) -> str:
         """Statements that write rows `begin` to `end` to places `to` up to `limit`."""
@@ -162,15 +177,23 @@ for (int64_t i = {begin}; i < {end}; i++) {{
                 continue
             inner = Scope(CPP, scope, {-1: "j"})
             put = f"{pointer(op.outputs[0])}[to * {columns} + j] = {write_value(inner, value)};"
-            copies += ["#pragma omp simd", f"for (int64_t j = 0; j < {columns}; j++) {{", *(f"    {l}" for l in [*inner.lines, put]), "}"]
+            copies += [
+                "#pragma omp simd",
+                f"for (int64_t j = 0; j < {columns}; j++) {{",
+                *(f"    {l}" for l in [*inner.lines, put]),
+                "}",
+            ]
         if self.kernel.params.get("copy") == "branch":
             body = f"if (!({text})) continue;\n{join(*copies)}\nto++;"
         else:
             body = f"const bool kept = {text};\n{join(*copies)}\nto += kept;  // the next row takes the place of one that goes"
-        return within(root, f"""for (int64_t i = {begin}; i < {end} && to < limit; i++) {{
+        return within(
+            root,
+            f"""for (int64_t i = {begin}; i < {end} && to < limit; i++) {{
 {indent(scope.lines)}
 {indent(body)}
-}}""")
+}}""",
+        )
 
     def source(self) -> KernelSource:
         """Count and write, alone or in parts."""
@@ -263,10 +286,13 @@ class _Segments(_Masked):
         reduction = "count, passed" if "passed" in self.sums() and begin == "begin" and self._writing else "count"
         passed = ["passed += length;"] if "passed" in reduction else []
         lines = [*scope.lines, f"const int64_t length = {length};", f"count += ({text}) ? length : 0;", *passed]
-        return within(root, f"""#pragma omp simd reduction(+:{reduction})
+        return within(
+            root,
+            f"""#pragma omp simd reduction(+:{reduction})
 for (int64_t s = {begin}; s < {end}; s++) {{
 {indent(lines)}
-}}""")
+}}""",
+        )
 
     _writing = False
 
@@ -304,14 +330,17 @@ for (int64_t s = {begin}; s < {end}; s++) {{
             else:
                 loop = f"if (kept) {{\n{indent(loop)}\n}}"
             copies.append(loop)
-        return within(root, f"""for (int64_t s = {begin}; s < {end}; s++) {{
+        return within(
+            root,
+            f"""for (int64_t s = {begin}; s < {end}; s++) {{
 {indent(scope.lines)}
     const bool kept = {text};
     const int64_t length = kept ? std::min<int64_t>({length}, limit - to) : {length};
 {indent(join(*copies))}
     to += kept ? length : 0;
     from += length;
-}}""")
+}}""",
+        )
 
     def sums(self) -> str:
         return "count = 0, passed = 0"
@@ -359,7 +388,11 @@ class _Repetition:
         self.graph, self.anchor = graph, Anchor(graph, ops, ("repeat",))
         op: Op = self.anchor.op
         values, lengths = (graph.values[n] for n in op.inputs[:2])
-        if len(lengths.shape) != 1 or isinstance(lengths.shape[0], str) or any(isinstance(n, str) for n in values.shape):
+        if (
+            len(lengths.shape) != 1
+            or isinstance(lengths.shape[0], str)
+            or any(isinstance(n, str) for n in values.shape)
+        ):
             raise ValueError("sizes of the inputs must be known")
         self.segments = int(lengths.shape[0])
         tail = [int(n) for n in values.shape[1:]]
@@ -395,10 +428,14 @@ class _Repetition:
             kind = STORAGE[self.graph.values[self.anchor.op.outputs[0]].dtype]
             segment.lines.append(f"const {kind} value = {value};")
             value = "value"
-        write_stores(inner, self.anchor.stores(kernel.outputs, self.position, self.ranges), {self.anchor.op.outputs[0]: value})
+        write_stores(
+            inner, self.anchor.stores(kernel.outputs, self.position, self.ranges), {self.anchor.op.outputs[0]: value}
+        )
         body = indent(inner.lines)
         if self.columns > 1:
-            body = indent(join(*row.lines, "#pragma omp simd", f"for (int64_t j = 0; j < {self.columns}; j++) {{\n{body}\n}}"))
+            body = indent(
+                join(*row.lines, "#pragma omp simd", f"for (int64_t j = 0; j < {self.columns}; j++) {{\n{body}\n}}")
+            )
         simd = "#pragma omp simd\n    " if self.columns == 1 else ""
         name, total = kernel.name, self.total
         first, last = ("begin", "end") if many else ("0", str(self.segments))

@@ -41,7 +41,11 @@ class Line:
         self.anchor = Anchor(graph, ops, ("scan",))
         op, shape = self.anchor.op, self.anchor.shape
         dtype = graph.values[op.outputs[0]].dtype
-        if any(isinstance(n, str) for n in shape) or 0 in shape or dtype not in ("float32", "float64", "int64", "int32"):
+        if (
+            any(isinstance(n, str) for n in shape)
+            or 0 in shape
+            or dtype not in ("float32", "float64", "int64", "int32")
+        ):
             raise ValueError("sizes must be known and not zero, and elements be numbers of 4 or 8 bytes")
         sizes = [int(n) for n in shape]
         d = int(op.attrs["dim"]) % len(sizes)
@@ -93,20 +97,44 @@ class Scan(Template):
         if line.inner > 1:
             widths = tuple(n for n in (16, 32, 64, 128, 256, 512) if n < 2 * line.inner) or (16,)
             wanted = max(16, line.outer * line.inner // (2 * int(facts.get("cores", 2))))
-            default = max((n for n in widths if n <= min(wanted, 128)), default=widths[0])
-            return (Parameter("strip", default, widths, ("not_vectorised", "single_thread", "cache_resident"),
-                              "columns scanned side by side by one task"),)
+            default = max((n for n in widths if n <= min(wanted, 256)), default=widths[0])
+            return (
+                Parameter(
+                    "strip",
+                    default,
+                    widths,
+                    ("not_vectorised", "single_thread", "cache_resident"),
+                    "columns scanned side by side by one task",
+                ),
+            )
         found = [
-            Parameter("prefix", "lanes", ("lanes", "rows", "serial"), ("reduction_chain", "not_vectorised"),
-                      "prefix within a vector by shifts, several rows interleaved, or one element after the other"),
+            Parameter(
+                "prefix",
+                "lanes",
+                ("lanes", "rows", "serial"),
+                ("reduction_chain", "not_vectorised"),
+                "prefix within a vector by shifts, several rows interleaved, or one element after the other",
+            ),
             Parameter("rows", 1, (1, 2, 4, 8), ("reduction_chain", "imbalance"), "rows of one task, advanced together"),
-            Parameter("block", 256, (64, 128, 256, 512, 1024), ("cache_resident", "launch_overhead"),
-                      "elements of a row between load and epilogue"),
+            Parameter(
+                "block",
+                256,
+                (64, 128, 256, 512, 1024),
+                ("cache_resident", "launch_overhead"),
+                "elements of a row between load and epilogue",
+            ),
         ]
         if line.length >= 4096 and line.outer < 64:
             pieces = 1 if line.outer >= 2 * int(facts.get("cores", 2)) else 4
-            found.append(Parameter("pieces", pieces, (1, 2, 4, 8), ("single_thread", "imbalance"),
-                                   "parts of a row scanned in parallel after a pass over their totals"))
+            found.append(
+                Parameter(
+                    "pieces",
+                    pieces,
+                    (1, 2, 4, 8),
+                    ("single_thread", "imbalance"),
+                    "parts of a row scanned in parallel after a pass over their totals",
+                )
+            )
         return tuple(found)
 
     def emit(self, graph: Graph, kernel: Kernel) -> KernelSource:
@@ -125,7 +153,9 @@ def _columns(graph: Graph, kernel: Kernel, line: Line) -> KernelSource:
     update = f"const {line.wide} w = {line.joined('total[i - first]', line.wide + '(' + value + ')')};"
     found = f"const {line.kind} c = {line.kind}({'total[i - first]' if line.exclusive else 'w'});"
     inner.lines += [update, found, "total[i - first] = w;"]
-    write_stores(inner, line.anchor.stores(kernel.outputs, line.position, line.ranges), {line.anchor.op.outputs[0]: "c"})
+    write_stores(
+        inner, line.anchor.stores(kernel.outputs, line.position, line.ranges), {line.anchor.op.outputs[0]: "c"}
+    )
     code = f"""extern "C" void {kernel.name}(
     {signature(graph, kernel)}) {{
 {indent(root.lines)}
@@ -168,14 +198,16 @@ def _rows(graph: Graph, kernel: Kernel, line: Line) -> KernelSource:
     store = Scope(CPP, store_row, {-2: "s"})
     shift = "" if line.exclusive else " + 1"
     store.lines.append(f"const {line.kind} c = {line.kind}(row[s - first{shift}]);")
-    write_stores(store, line.anchor.stores(kernel.outputs, line.position, line.ranges), {line.anchor.op.outputs[0]: "c"})
+    write_stores(
+        store, line.anchor.stores(kernel.outputs, line.position, line.ranges), {line.anchor.op.outputs[0]: "c"}
+    )
     begin = f"""for (int64_t i = 0; i < count; i++) part[i][0] = {line.start};"""
     if pieces > 1:
         begin = f"""for (int64_t i = 0; i < count; i++) {{
     part[i][0] = {line.start};
     for (int64_t l = 0; l < piece; l++) part[i][0] = {line.joined("part[i][0]", f"totals[(r0 + i) * {pieces} + l]")};
 }}"""
-    declared = {k: "double" if line.wide == "double" else line.wide for k in scratch}
+    declared = dict.fromkeys(scratch, "double" if line.wide == "double" else line.wide)
     code = f"""{_lanes(kernel.name, line) if prefix == "lanes" else ""}
 extern "C" void {kernel.name}(
     {signature(graph, kernel, declared)}) {{
@@ -211,7 +243,9 @@ extern "C" void {kernel.name}(
             }}
         }}
 }}"""
-    how = {"lanes": "prefix within vectors by shifts", "rows": f"{rows} rows interleaved", "serial": "serial prefix"}[prefix]
+    how = {"lanes": "prefix within vectors by shifts", "rows": f"{rows} rows interleaved", "serial": "serial prefix"}[
+        prefix
+    ]
     note = f"scan of {line.length} steps, blocks of {block}, {how}, totals in {line.wide}"
     more = (f"rows cut into {pieces} parts, whose totals are computed first",) if pieces > 1 else ()
     return KernelSource(code, arguments(kernel, scratch), scratch=scratch, notes=(note, *more))
@@ -292,4 +326,3 @@ for (int64_t r = 0; r < {line.outer}; r++)
         }}
         totals[r * {pieces} + piece] = total;
     }}""")
-

@@ -29,7 +29,13 @@ from kernelevolve.operators.template.scalar import Scope
 from kernelevolve.operators.template.template import Kernel, KernelSource, Parameter, Template
 
 BAG, ENTRY, COLUMN = index(-3), index(-2), index(-1)
-JOIN = {"sum": "{0} + {1}", "mean": "{0} + {1}", "max": "k_max({0}, {1})", "min": "k_min({0}, {1})", "prod": "{0} * {1}"}
+JOIN = {
+    "sum": "{0} + {1}",
+    "mean": "{0} + {1}",
+    "max": "k_max({0}, {1})",
+    "min": "k_min({0}, {1})",
+    "prod": "{0} * {1}",
+}
 START = {"sum": "0", "mean": "0", "prod": "1", "max": "k_lowest<{t}>", "min": "k_highest<{t}>"}
 
 
@@ -41,7 +47,11 @@ class Bags:
         op = self.anchor.op
         values, offsets, out = (graph.values[n] for n in (*op.inputs[:2], op.outputs[0]))
         self.op = str(op.attrs["op"])
-        if values.dtype not in ("float32", "float64", "int64", "int32") or self.op not in JOIN or values.dtype != out.dtype:
+        if (
+            values.dtype not in ("float32", "float64", "int64", "int32")
+            or self.op not in JOIN
+            or values.dtype != out.dtype
+        ):
             raise ValueError("reductions of numbers of 4 or 8 bytes")
         if any(isinstance(n, str) for n in (*values.shape, *offsets.shape)) or out.numel in (0, None):
             raise ValueError("sizes must be known and not zero")
@@ -89,12 +99,27 @@ class Segment(Template):
         bags = Bags(graph, ops)
         widths = tuple(n for n in (16, 32, 64, 128, 256, 512) if n < 2 * bags.columns) or (16,)
         found = [
-            Parameter("strip", min(widths[-1], 128), widths, ("spills", "gather", "cache_resident"), "columns summed in one pass"),
-            Parameter("chunk", 16, (1, 4, 16, 64), ("imbalance", "launch_overhead"), "bags handed to a thread at a time"),
+            Parameter(
+                "strip",
+                min(widths[-1], 128),
+                widths,
+                ("spills", "gather", "cache_resident"),
+                "columns summed in one pass",
+            ),
+            Parameter(
+                "chunk", 16, (1, 4, 16, 64), ("imbalance", "launch_overhead"), "bags handed to a thread at a time"
+            ),
         ]
         if bags.gathered():
-            found.append(Parameter("ahead", 16, (0, 4, 8, 16, 32, 64), ("gather", "memory_bound"),
-                                   "entries between the request for a row and its use"))
+            found.append(
+                Parameter(
+                    "ahead",
+                    32,
+                    (0, 4, 8, 16, 32, 64),
+                    ("gather", "memory_bound"),
+                    "entries between the request for a row and its use",
+                )
+            )
         return tuple(found)
 
     def emit(self, graph: Graph, kernel: Kernel) -> KernelSource:
@@ -119,7 +144,9 @@ class Segment(Template):
             read = f"(count > 0 ? total[j - first] / {bags.kind}(count) : {bags.kind}(0))"
         elif bags.op in ("max", "min"):
             read = f"(count > 0 ? total[j - first] : {bags.kind}(0))"
-        write_stores(column, bags.anchor.stores(kernel.outputs, bags.position, bags.ranges), {bags.anchor.op.outputs[0]: read})
+        write_stores(
+            column, bags.anchor.stores(kernel.outputs, bags.position, bags.ranges), {bags.anchor.op.outputs[0]: read}
+        )
         start = START[bags.op].format(t=bags.kind)
         code = f"""extern "C" void {kernel.name}(
     {signature(graph, kernel)}) {{

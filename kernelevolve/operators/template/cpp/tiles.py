@@ -15,14 +15,18 @@ BYTES = {"float": 4, "double": 8}
 
 def vector_type(name: str, kind: str, lanes: int) -> str:
     """A vector of `lanes` elements that may lie at any address."""
-    return (
-        f"typedef {kind} {name}_vec __attribute__((vector_size({lanes * BYTES[kind]}), aligned({BYTES[kind]}), may_alias));"
-    )
+    return f"typedef {kind} {name}_vec __attribute__((vector_size({lanes * BYTES[kind]}), aligned({BYTES[kind]}), may_alias));"
 
 
 def tile_function(
-    name: str, kind: str, *, lanes: int, vectors: int, row_step: int,
-    loops: Sequence[tuple[str, str, int, int | str]], width: int
+    name: str,
+    kind: str,
+    *,
+    lanes: int,
+    vectors: int,
+    row_step: int,
+    loops: Sequence[tuple[str, str, int, int | str]],
+    width: int,
 ) -> str:
     """`NAME_tile<ROWS>(a, b, c, depth, first)`: c[i][j] (+)= sum of a[i * row_step + …] * b[… + j].
 
@@ -67,7 +71,9 @@ def _term(variable: str, step: int | str) -> str:
     return variable if step == 1 else f"{variable} * {step}"
 
 
-def dot_function(name: str, kind: str, *, lanes: int, columns: int, depth: int, row_step: int, column_step: int, width: int) -> str:
+def dot_function(
+    name: str, kind: str, *, lanes: int, columns: int, depth: int, row_step: int, column_step: int, width: int
+) -> str:
     """`NAME_tile<ROWS, COLUMNS>(a, b, c)`: dot products of contiguous rows of `a` with contiguous rows of `b`.
 
     For few rows: nothing is packed, every element of `b` is read once, and the sum of a vector's lanes comes last.
@@ -98,5 +104,3 @@ static inline __attribute__((always_inline)) void {name}_tile(
             c[i * {width} + j] = total;
         }}{rest if depth % lanes else ""}
 }}"""
-
-

@@ -96,8 +96,15 @@ class TopK(Template):
             Parameter("chunk", 16, (1, 4, 16, 64), ("imbalance", "launch_overhead"), "rows handed to a thread at a time"),
         ]  # fmt: skip
         if rows.length > 16:
-            found.append(Parameter("group", 32, (16, 32, 64, 128), ("reduction_chain",),
-                                   "threshold: elements looked at together before any is compared alone"))
+            found.append(
+                Parameter(
+                    "group",
+                    32,
+                    (16, 32, 64, 128),
+                    ("reduction_chain",),
+                    "threshold: elements looked at together before any is compared alone",
+                )
+            )
         return tuple(found)
 
     def emit(self, graph: Graph, kernel: Kernel) -> KernelSource:
@@ -134,7 +141,11 @@ class TopK(Template):
         }}
     }}
 }}"""
-        how = {"select": f"{rows.k} vector maxima", "threshold": "one pass that keeps the best so far", "sort": "keys sorted"}[method]
+        how = {
+            "select": f"{rows.k} vector maxima",
+            "threshold": "one pass that keeps the best so far",
+            "sort": "keys sorted",
+        }[method]
         which = "largest" if rows.largest else "smallest"
         note = f"{rows.k} {which} of {rows.length} by 64-bit keys of value and position: {how}; of equal values the first wins"
         return KernelSource(code, arguments(kernel), notes=(note,))

@@ -216,6 +216,7 @@ def lower(captured: Mapping[str, Any], keep: Collection[str] = ()) -> Graph:
         values=b.values, inputs=tuple(captured["inputs"]), parameters=dict(captured["parameters"]),
         ops=_alive(b, outputs), outputs=outputs, argument_names=tuple(captured["arguments"]),
         access=dict(captured["inputs"]), constants={n: c["values"] for n, c in captured["constants"].items()}, calls=calls,
+        fixed=dict(captured.get("fixed", {})),
     )  # fmt: skip
     return graph
 

@@ -14,7 +14,12 @@ def convolution(b: Builder, c: Call) -> str | None:
     x, weight = c["input"], c["weight"]
     shape, taps = b.sizes(x), b.sizes(weight)
     spatial = len(taps) - 2
-    if c.get("transposed") or spatial not in (1, 2) or len(shape) != len(taps) or b.dtype(x) not in ("float32", "float64"):
+    if (
+        c.get("transposed")
+        or spatial not in (1, 2)
+        or len(shape) != len(taps)
+        or b.dtype(x) not in ("float32", "float64")
+    ):
         return None
     if 0 in (*shape, *taps, *c.shape) or b.dtype(weight) != b.dtype(x):
         return None
@@ -22,7 +27,13 @@ def convolution(b: Builder, c: Call) -> str | None:
     padding = _padding(c.get("padding", 0), taps[2:], dilation)
     if padding is None:
         return None
-    attrs = {"stride": stride, "padding": padding, "dilation": dilation, "groups": c.get("groups", 1), "transposed": False}
+    attrs = {
+        "stride": stride,
+        "padding": padding,
+        "dilation": dilation,
+        "groups": c.get("groups", 1),
+        "transposed": False,
+    }
     inputs = [x, weight] + ([c["bias"]] if c.get("bias") is not None else [])
     return b.add("conv", [b.materialised(n) for n in inputs], [Value(c.name, c.shape, c.dtype)], attrs, c.target)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from kernelevolve.operators.template.expr import Expr, call, cast, const, index, search
 from kernelevolve.operators.template.lower.builder import Builder, Call, NotLoweredError, lowers
 from kernelevolve.operators.template.lower.pointwise import emit, operand
+from kernelevolve.operators.template.lower.ragged import masked_rows
 
 
 def _from_end(position: Expr, size: int | str) -> Expr:

@@ -13,7 +13,7 @@ FLOATS = ("float32", "float64")
 
 
 def product(b: Builder, name: str, left: str, right: str, origin: str, *, transpose_b: bool = False) -> str | None:
-    """left @ right with batch dimensions broadcast; None for dtypes or sizes that no kernel is written for."""
+    """Left @ right with batch dimensions broadcast; None for dtypes or sizes that no kernel is written for."""
     if b.dtype(left) not in FLOATS or b.dtype(left) != b.dtype(right):
         return None
     a, w = b.sizes(left), b.sizes(right)
@@ -22,7 +22,9 @@ def product(b: Builder, name: str, left: str, right: str, origin: str, *, transp
     batch = _broadcast(a[:-2], w[:-2])
     shape = (*batch, a[-2], w[-2] if transpose_b else w[-1])
     attrs = {"transpose_a": False, "transpose_b": transpose_b}
-    return b.add("matmul", [b.materialised(left), b.materialised(right)], [Value(name, shape, b.dtype(left))], attrs, origin)
+    return b.add(
+        "matmul", [b.materialised(left), b.materialised(right)], [Value(name, shape, b.dtype(left))], attrs, origin
+    )
 
 
 def _broadcast(a: Sequence[int], w: Sequence[int]) -> tuple[int, ...]:
@@ -57,7 +59,7 @@ def matmul(b: Builder, c: Call) -> str | None:
 
 @lowers("aten.linear")
 def linear(b: Builder, c: Call) -> str | None:
-    """x W^T + bias."""
+    """X W^T + bias."""
     x, bias = c["input"], c.get("bias")
     shape = b.sizes(x)
     if len(shape) == 1:
@@ -74,8 +76,10 @@ def linear(b: Builder, c: Call) -> str | None:
 
 @lowers("aten.addmm", "aten.baddbmm", "aten.addmv")
 def addmm(b: Builder, c: Call) -> str | None:
-    """beta * self + alpha * (a @ b)."""
-    left, right = (c[next(n for n in names if n in c.raw)] for names in (("mat1", "batch1", "mat"), ("mat2", "batch2", "vec")))
+    """Sum of beta * self and alpha * (a @ b)."""
+    left, right = (
+        c[next(n for n in names if n in c.raw)] for names in (("mat1", "batch1", "mat"), ("mat2", "batch2", "vec"))
+    )
     if c.target.startswith("aten.addmv"):
         right = b.reshape(b.fresh(f"{c.name}_column"), right, (*b.sizes(right), 1))
     found = product(b, b.fresh(f"{c.name}_product"), left, right, c.target)

@@ -47,7 +47,9 @@ def adaptive_avg_pool(b: Builder, c: Call) -> str | None:
             count *= k
         return emit(b, c, call("div", b.arg(total), const(count, c.dtype)))
     attrs = {"op": "mean", "kernel": kernel, "stride": kernel, "padding": (0,) * spatial, "dilation": (1,) * spatial}
-    return b.add("pool", [b.materialised(x)], [Value(c.name, c.shape, c.dtype)], {**attrs, "count_include_pad": True}, c.target)
+    return b.add(
+        "pool", [b.materialised(x)], [Value(c.name, c.shape, c.dtype)], {**attrs, "count_include_pad": True}, c.target
+    )
 
 
 def _pool(b: Builder, c: Call, op: str, more: dict[str, Any]) -> str | None:

@@ -108,7 +108,11 @@ def embedding_bag(b: Builder, c: Call) -> tuple[str, ...] | None:
     op = ("sum", "mean", "max")[c.get("mode", 0)]
     if c.get("padding_idx", -1) != -1 or b.dtype(table) not in ("float32", "float64") or len(b.sizes(entries)) != 1:
         return None
-    if not all(is_unused(b, name) for name in c.outputs[1:]) or 0 in (*b.sizes(entries), *c.shape) or (weights and op != "sum"):
+    if (
+        not all(is_unused(b, name) for name in c.outputs[1:])
+        or 0 in (*b.sizes(entries), *c.shape)
+        or (weights and op != "sum")
+    ):
         return None
     closed = bool(c.get("include_last_offset", False))
     if b.sizes(offsets) != (c.shape[0] + 1 if closed else c.shape[0],):  # type: ignore[operator]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from kernelevolve.operators.template.graph import Value
 from kernelevolve.operators.template.lower.builder import Builder, Call, lowers
 
@@ -26,11 +28,11 @@ def argsort(b: Builder, c: Call) -> str | None:
     """Positions alone."""
     attrs = {"descending": bool(c.get("descending", False)), "stable": True}
     found = _select(b, c, "sort", attrs, (b.fresh(f"{c.name}_values"), c.outputs[0]))
-    return found and found[1]
+    return None if found is None else found[1]
 
 
 def _select(
-    b: Builder, c: Call, kind: str, attrs: dict[str, object], names: tuple[str, ...] | None = None
+    b: Builder, c: Call, kind: str, attrs: Mapping[str, object], names: tuple[str, ...] | None = None
 ) -> tuple[str, ...] | None:
     x, shape = c["self"], b.sizes(c["self"])
     if b.dtype(x) not in ("float32", "int32") or not shape or 0 in (*shape, *c.shape):
