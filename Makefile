@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 WORKSPACE ?= kernelevolve-workspace
+QUICKSTART = cpu/rms_norm cpu/map_id cpu/masked_mean_ragged
 
 .DEFAULT_GOAL := help
 .PHONY: help quickstart lab test lint clean compiler
@@ -11,7 +12,7 @@ help:  ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 14
 
 quickstart: $(VENV)/.lab compiler  ## search for faster kernels on this machine, write report.html
-	$(BIN)/python benchmarks/quickstart.py --workspace $(WORKSPACE) --report report.html
+	$(BIN)/kernelevolve run $(QUICKSTART) --steps 12 --workspace $(WORKSPACE) --report report.html
 
 lab: $(VENV)/.lab compiler  ## open the quick-start notebook in JupyterLab
 	$(BIN)/jupyter lab notebooks/00_quickstart.ipynb
@@ -21,7 +22,6 @@ test: $(VENV)/.dev compiler  ## run the tests
 
 lint: $(VENV)/.dev  ## ruff and mypy
 	$(BIN)/ruff check .
-	$(BIN)/ruff format --check kernelevolve tests benchmarks
 	$(BIN)/mypy
 
 clean:  ## remove the virtual environment and caches

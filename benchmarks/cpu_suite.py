@@ -32,19 +32,12 @@ FIELDS = (
 )  # fmt: skip
 
 
-def combine(intervals: tuple[Interval, ...]) -> Interval:
-    """Several re-measurements as one: the median of their values, the widest of their ends."""
-    return Interval(
-        statistics.median(i.value for i in intervals),
-        min(i.low for i in intervals),
-        max(i.high for i in intervals),
-        sum(i.n for i in intervals),
-    )
-
-
 def confirmed(study: ke.Study, node: Node) -> Interval:
     """The node's ratio to the fastest baseline in fresh processes."""
-    return combine(node.result.confirmations or study.confirm(node.number).result.confirmations)
+    node = node if node.result.confirmed else study.confirm(node.number)
+    ratio = node.result.ratio
+    assert ratio is not None
+    return ratio
 
 
 def fastest(nodes: list[Node]) -> Node | None:
@@ -84,7 +77,7 @@ def run_one(problem: str, args: argparse.Namespace) -> dict[str, object]:
 
 def describe(study: ke.Study, node: Node, ratio: Interval) -> dict[str, object]:
     """Columns that come from the greedy search."""
-    ratios = node.result.ratios
+    ratios = node.result.final
     measured = [n.result.stage_s for n in study.tree.nodes if n.result.correct]
     stages = {
         f"{stage}_s": round(statistics.median(s.get(stage, 0.0) for s in measured), 3)

@@ -37,6 +37,7 @@ def run(
     rules: Annotated[str, typer.Option(help="What correct means: strict, kernelbench-v0.1 or -main.")] = "strict",
     seed: Annotated[int, typer.Option(help="Fixes every choice of the search.")] = 0,
     name: Annotated[str | None, typer.Option(help="Name of the study. [default: made from the problem's]")] = None,
+    report: Annotated[Path | None, typer.Option(help="Write one report of all studies here at the end.")] = None,
     workspace: Space = None,
     as_json: Json = False,
 ) -> None:
@@ -44,7 +45,8 @@ def run(
     from kernelevolve.commands import run as command
 
     command.run(problems, steps=steps, wall_s=wall_s, target=target, policy=policy, operator=operator,
-                platform=platform, rules=rules, seed=seed, name=name, workspace=workspace, as_json=as_json)
+                platform=platform, rules=rules, seed=seed, name=name, report=report, workspace=workspace,
+                as_json=as_json)
 
 
 @app.command()
@@ -90,12 +92,13 @@ def best(study: StudyName,
 
 @app.command()
 @guarded
-def report(study: StudyName, output: Annotated[Path, typer.Option("--output", "-o", help=".html or .ipynb")],
+def report(studies: Annotated[list[str], typer.Argument(metavar="STUDY...", help="Names of studies.")],
+           output: Annotated[Path, typer.Option("--output", "-o", help=".html or .ipynb")],
            workspace: Space = None, as_json: Json = False) -> None:
     """Write a report: one page with figures and evidence that opens with the network off."""
     from kernelevolve.commands import look
 
-    look.report(study, output, workspace, as_json=as_json)
+    look.report(studies, output, workspace, as_json=as_json)
 
 
 @app.command()

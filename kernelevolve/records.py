@@ -292,6 +292,8 @@ class Result(_Shown):
     """False when the times are modelled; the two are never ranked together."""
     confirmations: tuple[Interval, ...] = ()
     """Ratio to the reference in fresh processes, one per re-measurement."""
+    confirmed: Mapping[str, Interval] = dataclasses.field(default_factory=dict)
+    """Per baseline the ratio over those fresh processes: median of their values, widest of their intervals' ends."""
     duplicate_of: int | None = None
 
     @property
@@ -300,14 +302,19 @@ class Result(_Shown):
         return self.status is Status.CORRECT
 
     @property
+    def final(self) -> Mapping[str, Interval]:
+        """Per baseline the ratio to report: the confirmed one where there is one, else the search's own."""
+        return self.confirmed or self.ratios
+
+    @property
     def reference(self) -> str:
         """Name of the fastest measured baseline: the one that fitness divides by; empty when nothing was timed."""
-        return min(self.ratios, key=lambda name: self.ratios[name].value, default="")
+        return min(self.final, key=lambda name: self.final[name].value, default="")
 
     @property
     def ratio(self) -> Interval | None:
         """t_reference / t_candidate with its interval, or None when not timed."""
-        return self.ratios[self.reference] if self.ratios else None
+        return self.final[self.reference] if self.final else None
 
 
 @dataclasses.dataclass(frozen=True, repr=False)

@@ -13,6 +13,7 @@ from kernelevolve.operators import Operator
 from kernelevolve.records import Interval, Node, Problem, Proposal, Result, Selection, Status
 from kernelevolve.replay import apply, lost_node
 from kernelevolve.search import Tree
+from kernelevolve.search.fitness import pooled_by_baseline
 from kernelevolve.search.policies import Policy
 from kernelevolve.settings import Settings
 from kernelevolve.store import StudyWriter, Workspace
@@ -135,16 +136,18 @@ class Session:
             return False
         intervals = tuple(interval for interval, _ in pairs)
         refuted = any(not rerun.correct for _, rerun in pairs)
+        again = pooled_by_baseline(rerun for _, rerun in pairs)
         self._writer.append("confirm", {
             "number": node.number,
             "baselines": [rerun.reference for _, rerun in pairs],
             "refuted": refuted,
             "intervals": records.to_dict(intervals),
+            "confirmed": records.to_dict(again),
             "statuses": [rerun.status.value for _, rerun in pairs],
             "details": [rerun.detail for _, rerun in pairs],
             "timings": [records.to_dict(rerun.timings) for _, rerun in pairs],
         })
-        result = dataclasses.replace(node.result, confirmations=node.result.confirmations + intervals)
+        result = dataclasses.replace(node.result, confirmations=node.result.confirmations + intervals, confirmed=again)
         self.tree.update(dataclasses.replace(node, result=result))
         if refuted:
             self.tree.refuted.add(node.number)

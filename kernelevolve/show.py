@@ -92,7 +92,7 @@ def _result_rows(result: Result) -> list[tuple[str, str]]:
     if own is not None:
         bound = f", physical bound {number(result.bound_ms)} ms" if result.bound_ms > 0 else ""
         rows.append(("time", f"{number(own.median_ms)} ms{bound}{'' if result.measured else ' (modelled)'}"))
-    if result.confirmations:
+    if result.confirmations:  # the ratios above are of the search's own session
         again = ", ".join(number(i.value) for i in result.confirmations)
         rows.append(("again", f"{again} × in {len(result.confirmations)} fresh processes"))
     if result.duplicate_of is not None and result.status is Status.DUPLICATE:

@@ -65,13 +65,13 @@ def best(name: str, output: Path | None, workspace: Path | None, *, as_json: boo
         console.say(f"{output}: node {top.number}, {number(top.fitness)}× the fastest baseline ({reference})")
 
 
-def report(name: str, output: Path, workspace: Path | None, *, as_json: bool) -> None:
+def report(names: list[str], output: Path, workspace: Path | None, *, as_json: bool) -> None:
     """Write the report."""
     from kernelevolve.report import report as write_report
 
-    path = write_report(name, workspace, output)
+    path = write_report(names, workspace, output)
     if as_json:
-        console.show_json({"study": name, "path": str(path), "bytes": path.stat().st_size})
+        console.show_json({"studies": names, "path": str(path), "bytes": path.stat().st_size})
     else:
         console.say(f"{path} ({path.stat().st_size / 1e6:.1f} MB)")
 

@@ -20,7 +20,7 @@ CONFIRMING = "measuring the finalists again in fresh processes"
 
 
 def run(problems: list[str], *, steps: int | None, wall_s: float | None, target: float | None, name: str | None,
-        workspace: Path | None, as_json: bool, **choices: Any) -> None:
+        report: Path | None, workspace: Path | None, as_json: bool, **choices: Any) -> None:
     """One study per problem, one after the other; a problem that cannot be used does not stop the others."""
     from kernelevolve.store import Workspace
     from kernelevolve.study import Study
@@ -44,6 +44,11 @@ def run(problems: list[str], *, steps: int | None, wall_s: float | None, target:
             summaries.append({"problem": ref, "error": str(error), "study": None, "best": None, "nodes": 0})
         if interrupted:
             break
+    if report and (studies := [s["study"] for s in summaries if s["study"]]):
+        from kernelevolve.report import report as write_report
+
+        with _status(f"writing {report}"):
+            write_report(studies, space, report)
     _finish(summaries, space, workspace, interrupted=interrupted, as_json=as_json)
 
 

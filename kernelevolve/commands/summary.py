@@ -27,7 +27,7 @@ def summarise(study: StudyLog) -> dict[str, Any]:
     if top is not None:
         result = top.result
         found |= {
-            "best": top.number, "ratios": to_dict(result.ratios), "reference": result.reference,
+            "best": top.number, "ratios": to_dict(result.final), "reference": result.reference,
             "verdict": verdict(result.ratio, result.noise_floor), "noise_floor": result.noise_floor,
             "confirmed": confirmation(result.confirmations, result.noise_floor),
             "confirmations": to_dict(result.confirmations), "measured": result.measured,

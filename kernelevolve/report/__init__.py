@@ -8,9 +8,9 @@ from kernelevolve.report.environment import environment, headline_query, profile
 from kernelevolve.report.headline import best_of, error_table, headline, timing_table
 from kernelevolve.report.lineage import lineage
 from kernelevolve.report.notebook import build_notebook
-from kernelevolve.report.sections import roofline, source_of, title
+from kernelevolve.report.sections import overview, roofline, source_of, title
 
 __all__ = [
-    "best_of", "build_notebook", "environment", "error_table", "headline", "headline_query", "lineage", "profile",
-    "provenance", "report", "roofline", "source_of", "timing_table", "title",
+    "best_of", "build_notebook", "environment", "error_table", "headline", "headline_query", "lineage", "overview",
+    "profile", "provenance", "report", "roofline", "source_of", "timing_table", "title",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,12 @@ from kernelevolve.views.requirement import require
 CELL_TIMEOUT_S = 120
 
 
-def report(study: str, workspace: str | os.PathLike[str] | Workspace | None, output: str | os.PathLike[str]) -> Path:
-    """Write the report of a study and answer its path.
+def report(studies: str | Sequence[str], workspace: str | os.PathLike[str] | Workspace | None,
+           output: str | os.PathLike[str]) -> Path:
+    """Write the report of one study, or of several with an overview, and answer its path.
 
     Args:
-        study: The study's name.
+        studies: Names of studies.
         workspace: The workspace or its folder.
         output: ".html" for one self-contained page, ".ipynb" for the executed notebook.
 
@@ -29,8 +31,10 @@ def report(study: str, workspace: str | os.PathLike[str] | Workspace | None, out
     if target.suffix not in (".html", ".ipynb"):
         raise errors.SettingError(f"a report is written as .html or .ipynb; got {target.name!r}")
     space = workspace if isinstance(workspace, Workspace) else Workspace(workspace)
-    space.study(study)
-    notebook = execute(build_notebook(study, str(space.path)), folder=space.path)
+    names = [studies] if isinstance(studies, str) else list(studies)
+    for name in names:
+        space.study(name)  # an unknown one fails here, before a kernel is started
+    notebook = execute(build_notebook(names, str(space.path)), folder=space.path)
     if target.suffix == ".ipynb":
         text = require("nbformat").writes(notebook)
     else:

@@ -47,8 +47,8 @@ def headline(study: StudyLog) -> Html:
     again = ", ".join(f"{number(c.value)}×" for c in result.confirmations)
     kind = "Measured" if result.measured else "Modelled, not measured"
     floor = result.noise_floor
-    tiles = [(*ratio(result.ratios.get(name)).partition(" ")[::2],
-              f"against {label}: {verdict(result.ratios.get(name), floor)}") for name, label in _baselines(result)]
+    tiles = [(*ratio(result.final.get(name)).partition(" ")[::2],
+              f"against {label}: {verdict(result.final.get(name), floor)}") for name, label in _baselines(result)]
     tiles += [(f"node {top.number}", "", counts),
               (f"±{number(100 * floor, 2)} %", "", "noise floor: what this machine cannot tell from nothing")]
     body = "".join(f"<div class='tile'><b>{escape(value)} <i>{escape(spread)}</i></b><span>{escape(label)}</span></div>"
@@ -114,7 +114,7 @@ def environments_of(study: StudyLog) -> dict[str, Mapping[str, Any]]:
 
 
 def _baselines(result: Result) -> Sequence[tuple[str, str]]:
-    names = [*BASELINE_NAMES, *(n for n in result.ratios if n not in BASELINE_NAMES)]
+    names = [*BASELINE_NAMES, *(n for n in result.final if n not in BASELINE_NAMES)]
     return [(n, BASELINE_NAMES.get(n, n)) for n in names]
 
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from kernelevolve.views.requirement import require
 
-_CELLS: tuple[tuple[str, str], ...] = (
-    ("code", """import kernelevolve.views as views
+_OPENING = """import kernelevolve.views as views
 from kernelevolve import report, store
 
 workspace = store.Workspace(WORKSPACE)
-study = workspace.study(STUDY)
-best = report.best_of(study)"""),
-    ("code", "report.title(study)"),
+studies = [workspace.study(name) for name in STUDIES]"""
+
+_STUDY = """study = studies[{place}]
+best = report.best_of(study)
+report.title(study)"""
+
+_CELLS: tuple[tuple[str, str], ...] = (
     ("code", "report.headline(study)"),
     ("markdown", """## How the search went
 Every attempt is a point; the line is the best so far. A ratio is baseline time / candidate time, against the
@@ -46,17 +50,24 @@ The best candidate's lineage, each edit with what it bought. The edit that bough
 )
 
 
-def build_notebook(study: str, workspace: str) -> Any:
-    """The report notebook for one study, not yet executed: a `parameters` cell, then one cell per section."""
+def build_notebook(studies: Sequence[str], workspace: str) -> Any:
+    """The report notebook, not yet executed: a `parameters` cell, an overview of several studies, then one cell per
+    section of each.
+    """
     v4 = require("nbformat").v4
     notebook = v4.new_notebook(metadata={
-        "title": f"{study}: kernel search report",
+        "title": f"{', '.join(studies)}: kernel search report",
         "kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"},
         "language_info": {"name": "python"},
     })
-    parameters = v4.new_code_cell(f"STUDY = {study!r}\nWORKSPACE = {workspace!r}", metadata={"tags": ["parameters"]})
-    cells = [v4.new_markdown_cell(s) if kind == "markdown" else v4.new_code_cell(s) for kind, s in _CELLS]
-    notebook.cells = [parameters, *cells]
+    parameters = f"STUDIES = {list(studies)!r}\nWORKSPACE = {workspace!r}"
+    plan = [("code", _OPENING)]
+    if len(studies) > 1:
+        plan.append(("code", "report.overview(studies)"))
+    for place in range(len(studies)):
+        plan += [("code", _STUDY.format(place=place)), *_CELLS]
+    cells = [v4.new_markdown_cell(s) if kind == "markdown" else v4.new_code_cell(s) for kind, s in plan]
+    notebook.cells = [v4.new_code_cell(parameters, metadata={"tags": ["parameters"]}), *cells]
     for i, cell in enumerate(notebook.cells):
-        cell["id"] = f"cell-{i:02d}"
+        cell["id"] = f"cell-{i:03d}"
     return notebook

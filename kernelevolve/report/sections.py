@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from kernelevolve.records import Node
-from kernelevolve.report.headline import best_of, facts_of, name_machine
+from kernelevolve.report.headline import BASELINE_NAMES, best_of, facts_of, name_machine
 from kernelevolve.store.log import StudyLog
 from kernelevolve.views import html
-from kernelevolve.views.html import Html, escape
+from kernelevolve.views.html import Html, escape, ratio, table
 from kernelevolve.views.roofline import roofline_data, roofline_figure
+from kernelevolve.views.verdict import confirmation, verdict
 
 
 def title(study: StudyLog) -> Html:
@@ -18,6 +20,28 @@ def title(study: StudyLog) -> Html:
     line = f"Study {study.name} · {name_machine(study)} · {when} UTC"
     return Html(f"<h1>A faster {escape(study.problem.id)}</h1><p class='soft'>{escape(line)}</p>",
                 f"A faster {study.problem.id}\n{line}")
+
+
+def overview(studies: Sequence[StudyLog]) -> Html:
+    """Several studies in one table: what was found for each, and how sure that is."""
+    rows = []
+    for study in studies:
+        best = best_of(study)
+        if best is None:
+            rows.append((study.problem.id, len(study.nodes), "–", "–", "–", "nothing correct", "–"))
+            continue
+        result = best.result
+        rows.append((
+            study.problem.id, len(study.nodes), ratio(result.final.get("eager")), ratio(result.final.get("compile")),
+            f"{ratio(result.ratio)} {BASELINE_NAMES.get(result.reference, result.reference)}",
+            verdict(result.ratio, result.noise_floor), confirmation(result.confirmations, result.noise_floor),
+        ))
+    columns = ("problem", "candidates", "× eager [95 %]", "× torch.compile [95 %]", "× fastest baseline", "verdict",
+               "in fresh processes")
+    won = sum(row[5] == "win" for row in rows)
+    caption = f"{won} of {len(rows)} operators won against the fastest of their baselines; each has its own part below."
+    return Html(f"<h1>Faster kernels for {len(rows)} operators</h1>"
+                + table(columns, rows, numeric=columns[1:4], caption=caption), repr(rows))
 
 
 def source_of(node: Node | None) -> Html:

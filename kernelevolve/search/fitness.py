@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import statistics
+from collections.abc import Iterable, Sequence
 
 from kernelevolve.records import Interval, Result
 
@@ -16,11 +18,18 @@ def fitness(result: Result) -> float:
 
 
 def confirmed(result: Result) -> Interval | None:
-    """The median of the re-measurements in fresh processes, with the extremes of their intervals; None without any."""
-    values = sorted(i.value for i in result.confirmations)
-    if not values:
-        return None
-    k = len(values) // 2
-    median = values[k] if len(values) % 2 else (values[k - 1] + values[k]) / 2
-    low, high = (f(getattr(i, end) for i in result.confirmations) for f, end in ((min, "low"), (max, "high")))
-    return Interval(median, low, high, len(values))
+    """The re-measurements in fresh processes as one; None without any."""
+    return pooled(result.confirmations) if result.confirmations else None
+
+
+def pooled(intervals: Sequence[Interval]) -> Interval:
+    """Several measurements of one ratio: the median of their values, with the extremes of their intervals."""
+    return Interval(statistics.median(i.value for i in intervals), min(i.low for i in intervals),
+                    max(i.high for i in intervals), len(intervals))
+
+
+def pooled_by_baseline(results: Iterable[Result]) -> dict[str, Interval]:
+    """Per baseline that all of these correct results were timed beside, their ratios pooled."""
+    right = [r.ratios for r in results if r.correct and r.ratios]
+    common = set.intersection(*(set(r) for r in right)) if right else set()
+    return {name: pooled([r[name] for r in right]) for name in (right[0] if right else ()) if name in common}

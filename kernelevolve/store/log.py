@@ -147,7 +147,8 @@ def _apply_confirm(log: StudyLog, data: dict[str, Any]) -> None:
     if node is None:
         return
     intervals = tuple(records.from_dict(records.Interval, i) for i in data["intervals"])
-    result = dataclasses.replace(node.result, confirmations=node.result.confirmations + intervals)
+    again = {name: records.from_dict(records.Interval, i) for name, i in data.get("confirmed", {}).items()}
+    result = dataclasses.replace(node.result, confirmations=node.result.confirmations + intervals, confirmed=again)
     log.nodes[node.number] = dataclasses.replace(node, result=result)
     if data.get("refuted", not intervals):
         log.refuted.add(node.number)

@@ -146,6 +146,7 @@ class _Server:
         self._channel = mine
         self._lock = threading.Lock()
         self._ready = False
+        self._owed = 0
 
     def ask(self, request: dict[str, Any], fds: list[int] | None = None) -> Any:
         with self._lock:
@@ -153,8 +154,14 @@ class _Server:
                 if not self._ready:
                     self._channel.recv(timeout_s=120)
                     self._ready = True
+                while self._owed:  # an interrupt (Ctrl-C) came between a request and its answer: that answer is nobody's
+                    self._channel.recv(timeout_s=60)
+                    self._owed -= 1
+                self._owed += 1
                 self._channel.send(request, fds)
-                return self._channel.recv(timeout_s=60)[0]
+                answer = self._channel.recv(timeout_s=60)[0]
+                self._owed -= 1
+                return answer
             except (ChannelClosedError, TimeoutError) as error:
                 raise errors.WorkerError(
                     f"the process server does not answer ({error}); expected it to run as pid {self.process.pid}. "

@@ -265,3 +265,16 @@ def test_the_report_draws_its_figures_in_a_browser_with_the_network_off(page):
     assert done.stdout.count("plot js-plotly-plot drawn") + done.stdout.count("drawn js-plotly-plot") == 5
     assert "Content Security Policy" not in done.stderr
     assert "Uncaught" not in done.stderr
+
+
+def test_a_report_of_several_studies_opens_with_an_overview_and_says_how_many_won(tmp_path):
+    space = Workspace(tmp_path / "space")
+    synthetic.write(space, "first", synthetic.nodes(8))
+    synthetic.write(space, "second", [])
+    page = report.report(["first", "second"], space, tmp_path / "r.html").read_text("utf-8")
+    text = " ".join(Audit(page).text)
+    assert "Faster kernels for 2 operators" in text
+    assert "of 2 operators won" in text
+    assert text.count("A faster cpu/rms_norm") == 2
+    assert "nothing correct" in text
+    assert page.count("application/json") >= 2

@@ -157,7 +157,7 @@ def drafts(graph: Graph, facts: Mapping[str, Any], rng: random.Random) -> list[G
     found: list[Genome] = []
     candidates = [whole]
     if whole is not None:
-        candidates.append(_shifted(graph, whole, facts, ("parallel", "keep", "tile", "block")))
+        candidates.append(_shifted(graph, whole, facts, ("division", "variance", "keep", "tile", "block")))
         candidates.append(
             {**_shifted(graph, whole, facts, ("streams", "simd")), "options": {**whole["options"], "vector_bits": 256}}
         )

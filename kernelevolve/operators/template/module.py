@@ -321,7 +321,7 @@ class _Writer:
         if kind == "dict":
             return "{" + ", ".join(f"{k!r}: {self._returned(v)}" for k, v in items.items()) + "}"
         inner = ", ".join(self._returned(v) for v in items)
-        return f"[{inner}]" if kind == "list" else f"({inner},)" if len(items) == 1 else inner if items else "()"
+        return f"[{inner}]" if kind == "list" else f"({inner},)" if len(items) == 1 else f"({inner})"
 
 
 _BYTES = {"float": 4, "double": 8, "int64_t": 8, "int32_t": 4, "int16_t": 2, "int8_t": 1, "uint8_t": 1, "bool": 1,

@@ -18,8 +18,8 @@ from kernelevolve.operators.template.graph import Graph, Op, Value
 from kernelevolve.operators.template.template import Kernel, KernelSource, Template
 
 FLAGS = (
-    "-O3", "-march=native", "-mprefer-vector-width=512", "-fno-math-errno", "-fno-trapping-math", "-fopenmp", "-std=c++17",
-    "-shared", "-fPIC",
+    "-O3", "-march=native", "-mprefer-vector-width=512", "-fno-math-errno", "-fno-trapping-math", "-fopenmp",
+    "-std=c++17", "-shared", "-fPIC",
 )  # fmt: skip
 FOLDER = Path(tempfile.mkdtemp(prefix="families"))
 

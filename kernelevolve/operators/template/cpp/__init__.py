@@ -8,7 +8,8 @@ from kernelevolve.operators.template.cpp.conv import Conv
 from kernelevolve.operators.template.cpp.matmul import MatMul
 from kernelevolve.operators.template.cpp.pointwise import Pointwise
 from kernelevolve.operators.template.cpp.pool import Pool
-from kernelevolve.operators.template.cpp.ragged import Compact, Repeat
+from kernelevolve.operators.template.cpp.ragged import Compact
+from kernelevolve.operators.template.cpp.repeat import Repeat
 from kernelevolve.operators.template.cpp.rows import Rows
 from kernelevolve.operators.template.cpp.scan import Scan
 from kernelevolve.operators.template.cpp.segment import Segment

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kernelevolve.operators.template.affine import ravel, strides_of
+from kernelevolve.operators.template import rewrite
 from kernelevolve.operators.template.cpp import loops, search
 from kernelevolve.operators.template.cpp.dialect import identifier
 from kernelevolve.operators.template.cpp.loops import CPP
@@ -82,6 +83,7 @@ class Columns(Template):
             found.append(
                 Parameter("keep", "costly" if costly else "nothing", choices, ("math_calls", "memory_bound"), why)
             )
+        found += rewrite.parameters(space)
         if search.searches(space.expressions()):
             found.append(loops.SEARCH)
         return tuple(found)
@@ -89,7 +91,7 @@ class Columns(Template):
     def emit(self, graph: Graph, kernel: Kernel) -> KernelSource:
         """Write the kernel."""
         keep = _kept_names(graph, kernel)
-        space = build(graph, kernel.ops, kernel.outputs, keep)
+        space = rewrite.applied(build(graph, kernel.ops, kernel.outputs, keep), kernel.params)
         root = Scope(CPP)
         _Writer(graph, space, kernel.params, root).write()
         length = " x ".join(str(space.shape[d]) for d in space.inner)

@@ -138,12 +138,14 @@ class Conv(Template):
         rows = [r for r in (1, 2, 4, 6, 7, 8, 12, 14) if r <= max(crosswise, 1)]
         best = min(vectors, key=lambda v: (-(-longest // (v * lanes)) * v, -v)) if len(vectors) > 1 else 1
         wanted = 24 // best
+        forms = ("width", "channels")
+        most = max((r for r in rows if r <= wanted), default=1)
         return (
-            Parameter("form", "width" if wide else "channels", ("width", "channels"), ("not_vectorised", "narrow_vectors"),
+            Parameter("form", forms[not wide], forms, ("not_vectorised", "narrow_vectors"),
                       "vectors along the output's width, or along output channels with packed weights"),
             Parameter("simd", lanes, tuple(n for n in (lanes, lanes // 2) if n > 1), ("narrow_vectors", "spills"),
                       "elements of a vector"),
-            Parameter("rows", max((r for r in rows if r <= wanted), default=1), tuple(rows), ("spills", "reduction_chain"),
+            Parameter("rows", most, tuple(rows), ("spills", "reduction_chain"),
                       "rows of the register tile: output channels, or pixels"),
             Parameter("vectors", best, tuple(vectors), ("spills", "reduction_chain"), "vectors of the register tile"),
             Parameter("strips", 16, (1, 2, 4, 16, 64), ("imbalance", "single_thread", "cache_resident"),
@@ -191,7 +193,8 @@ class _Writer:
             depth = c.group_in * c.kernel_y * c.kernel_x
             loops: list[tuple[str, str, int, int | str]] = [
                 ("ci", str(c.group_in), x.step(-3), c.kernel_y * c.kernel_x * self.tile),
-                ("ky", str(c.kernel_y), step_y, c.kernel_x * self.tile), ("kx", str(c.kernel_x), c.dilation_x, self.tile),
+                ("ky", str(c.kernel_y), step_y, c.kernel_x * self.tile),
+                ("kx", str(c.kernel_x), c.dilation_x, self.tile),
             ]  # fmt: skip
             row_step = c.stride_x
             work = self._channels(x, w, depth)
@@ -200,7 +203,7 @@ class _Writer:
             if self.phases > 1:
                 steps = [k * c.dilation_x for k in range(c.kernel_x)]
                 table = ", ".join(str(s % self.phases * self.phase_width + s // self.phases) for s in steps)
-                taps = f"static const int64_t {name}_taps[{c.kernel_x}] = {{{table}}};  // column of each tap in the copy\n"
+                taps = f"static const int64_t {name}_taps[{c.kernel_x}] = {{{table}}};\n"
                 across = f"{name}_taps[kx]"
             loops = [("ci", str(c.group_in), w.step(-4), x.step(-3)), ("ky", str(c.kernel_y), w.step(-2), step_y),
                      ("kx", str(c.kernel_x), w.step(-1), across)]  # fmt: skip
@@ -226,11 +229,12 @@ extern "C" void {name}(
     def _notes(self) -> tuple[str, ...]:
         c = self.c
         rows, columns = ("pixels", "channels") if self.across else ("channels", "pixels")
+        size = f"{c.kernel_y} x {c.kernel_x}, {c.channels_in} -> {c.channels_out} channels, {c.groups} group(s)"
+        read = "read in place" if self.direct else "copied with a border of zeros, so no inner loop has a condition"
         return (
-            f"convolution {c.kernel_y} x {c.kernel_x}, {c.channels_in} -> {c.channels_out} channels in {c.groups} group(s), "
-            f"output {c.lines} x {c.pixels}: register tile of {self.rows} {rows} x {self.tile} {columns}",
-            "input read in place" if self.direct else "input copied with its border of zeros, so the inner loop has no condition",
-        )  # fmt: skip
+            f"convolution {size}: register tile of {self.rows} {rows} x {self.tile} {columns} of {c.lines} x {c.pixels}",
+            f"input {read}",
+        )
 
     def _padded(self) -> str:
         """The input with its border, columns ordered by their remainder modulo the stride."""
@@ -301,7 +305,8 @@ for (int64_t n = 0; n < {c.images}; n++)
                 for (int64_t o = 0; o < {c.group_out}; o += {block}) {{
                     alignas(64) {c.kind} tile[{block * self.tile}];
                     const int64_t x_end = std::min<int64_t>(x_first + {self.tile}, {c.pixels}), x0 = {start};
-                    const int64_t first = g * {c.group_out} + o, end = g * {c.group_out} + std::min<int64_t>(o + {block}, {c.group_out});
+                    const int64_t first = g * {c.group_out} + o;
+                    const int64_t end = std::min<int64_t>(first + {block}, (g + 1) * {c.group_out});
                     int64_t co = first;
                     for (; co + {self.rows} <= end; co += {self.rows}) {name}_tile<{self.rows}>{call};
                     {f"if (co < end) {name}_tile<{rest}>{call};" if rest else ""}
@@ -324,15 +329,18 @@ for (int64_t n = 0; n < {c.images}; n++)
         inner = Scope(CPP, rows, {-1: "x"})
         self._stores(rows, inner, f"tile[(x - x_first) * {t} + co - first]")
         taps = f"(ci * {c.kernel_y} + ky) * {c.kernel_x} + kx"
-        source = f"{pointer(w.base)}[{w.constant} + co * {w.step(-3)} + ci * {w.step(-4)} + ky * {w.step(-2)} + kx * {w.step(-1)}]"
-        call = f"({self._given(x, f'x * {c.stride_x}')}, packed + (g * {panels} + p) * {depth * t}, tile + (x - x_first) * {t}, 0, true)"
+        at = f"{w.constant} + co * {w.step(-3)} + ci * {w.step(-4)} + ky * {w.step(-2)} + kx * {w.step(-1)}"
+        source = f"{pointer(w.base)}[{at}]"
+        packed = f"packed + (g * {panels} + p) * {depth * t}"
+        call = f"({self._given(x, f'x * {c.stride_x}')}, {packed}, tile + (x - x_first) * {t}, 0, true)"
         rest = c.pixels % self.rows
         return f"""#pragma omp for collapse(2) schedule(static)
 for (int64_t g = 0; g < {c.groups}; g++)
     for (int64_t p = 0; p < {panels}; p++) {{
         {c.kind}* __restrict to = packed + (g * {panels} + p) * {depth * t};
         if ({c.group_out} - p * {t} < {t}) std::fill_n(to, {depth * t}, {c.kind}(0));
-        const int64_t first = g * {c.group_out} + p * {t}, end = std::min<int64_t>(first + {t}, (g + 1) * {c.group_out});
+        const int64_t first = g * {c.group_out} + p * {t};
+        const int64_t end = std::min<int64_t>(first + {t}, (g + 1) * {c.group_out});
         for (int64_t co = first; co < end; co++)
             for (int64_t ci = 0; ci < {c.group_in}; ci++)
                 for (int64_t ky = 0; ky < {c.kernel_y}; ky++)
@@ -347,7 +355,8 @@ for (int64_t n = 0; n < {c.images}; n++)
                 for (int64_t x_first = 0; x_first < {c.pixels}; x_first += {block}) {{
                     alignas(64) {c.kind} tile[{block * t}];
                     const int64_t x_end = std::min<int64_t>(x_first + {block}, {c.pixels});
-                    const int64_t first = g * {c.group_out} + p * {t}, end = std::min<int64_t>(first + {t}, (g + 1) * {c.group_out});
+                    const int64_t first = g * {c.group_out} + p * {t};
+                    const int64_t end = std::min<int64_t>(first + {t}, (g + 1) * {c.group_out});
                     int64_t x = x_first;
                     for (; x + {self.rows} <= x_end; x += {self.rows}) {name}_tile<{self.rows}>{call};
                     {f"if (x < x_end) {name}_tile<{rest}>{call};" if rest else ""}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
 from kernelevolve.operators.template.expr import FLOATS, Expr
@@ -49,6 +49,15 @@ class Cpp(Dialect):
         **{name: f"std::{name}({{0}})" for name in _MATH},
         **{f"{name}.{dtype}": f"k_{name}({{0}})" for name in _OWN for dtype in ("float32", "bfloat16", "float16")},
     }  # fmt: skip
+
+    def function(self, e: Expr, arguments: Iterable[str]) -> str:
+        """A call; a limit that is a number other than NaN takes one instruction, which keeps NaN in the other argument."""
+        texts = list(arguments)
+        if e.op in ("max", "min") and e.args[0].dtype in FLOATS:
+            for x, limit in ((0, 1), (1, 0)):
+                if e.args[limit].op == "const" and e.args[limit].value == e.args[limit].value:
+                    return f"k_{'at_least' if e.op == 'max' else 'at_most'}({texts[x]}, {texts[limit]})"
+        return super().function(e, texts)
 
     def constant(self, e: Expr) -> str:
         """A literal."""

@@ -115,7 +115,7 @@ class Pool(Template):
         if w.stride_x > 1:
             found.append(
                 Parameter("columns", "strided", ("strided", "split"), ("gather", "not_vectorised"),
-                          "read the line buffer with the stride, or sort its columns by their remainder first"))  # fmt: skip
+                          "read the line buffer with the stride, or sort its columns by remainder first"))  # fmt: skip
         return tuple(found)
 
     def emit(self, graph: Graph, kernel: Kernel) -> KernelSource:

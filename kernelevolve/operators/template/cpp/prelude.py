@@ -55,6 +55,8 @@ template <class T> static inline T k_min(T a, T b) {  // NaN wins, as in torch; 
     const T m = a < b ? a : b;
     return a != a ? a : m;
 }""",
+    "k_at_least": "template <class T> static inline T k_at_least(T x, T low) { return low > x ? low : x; }  // NaN stays",
+    "k_at_most": "template <class T> static inline T k_at_most(T x, T high) { return high < x ? high : x; }  // NaN stays",
     "k_floordiv": """\
 template <class T> static inline T k_floordiv(T a, T b) { return a / b - ((a % b != 0) & ((a < 0) != (b < 0))); }
 static inline float k_floordiv(float a, float b) {

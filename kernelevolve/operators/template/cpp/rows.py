@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kernelevolve.operators.template.affine import ravel, strides_of
+from kernelevolve.operators.template import rewrite
 from kernelevolve.operators.template.cpp import loops, search
 from kernelevolve.operators.template.cpp.accumulate import BLOCK, Accumulator, accumulate
 from kernelevolve.operators.template.cpp.dialect import STORAGE, identifier
@@ -86,6 +87,7 @@ class Rows(Template):
                     "what a row keeps between stages",
                 )
             )
+        found += rewrite.parameters(space)
         if search.searches(space.expressions()):
             found.append(loops.SEARCH)
         return tuple(found)
@@ -93,7 +95,7 @@ class Rows(Template):
     def emit(self, graph: Graph, kernel: Kernel) -> KernelSource:
         """Write the kernel."""
         keep = kept_names(graph, kernel)
-        space = build(graph, kernel.ops, kernel.outputs, keep)
+        space = rewrite.applied(build(graph, kernel.ops, kernel.outputs, keep), kernel.params)
         root = Scope(CPP)
         _Writer(graph, space, kernel.params, root).write()
         comment = [_comment(kernel, space, keep)]

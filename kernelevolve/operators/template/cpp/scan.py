@@ -1,7 +1,7 @@
 """Cumulative sums, products, maxima and minima along one dimension, with pointwise operations before and after.
 
-A row is done in blocks that stay in the first cache: load (vectorised), prefix, epilogue (vectorised). Sums and products
-of floats are kept in double, as PyTorch keeps them, so only the last rounding differs from the exact result.
+A row is done in blocks that stay in the first cache: load (vectorised), prefix, epilogue (vectorised). Sums and
+products of floats are kept in double, as PyTorch keeps them, so only the last rounding differs from the exact result.
 """
 
 from __future__ import annotations
@@ -277,7 +277,7 @@ def _lanes(name: str, line: Line) -> str:
     integer = "int64_t" if size == 8 else "int32_t"
     shifts = []
     for by in (1, 2, 4):
-        mask = ", ".join(str(l if l < by else LANES + l - by) for l in range(LANES))
+        mask = ", ".join(str(k if k < by else LANES + k - by) for k in range(LANES))
         moved = f"__builtin_shuffle(none, v, {name}_mask{{{mask}}})"
         shifts.append(f"        v = {_vector_join(line, 'v', moved)};")
     nl = "\n"

@@ -193,16 +193,13 @@ def _loop(bags: Bags, entry: Scope, inner: Scope, strip: int, ahead: int) -> str
 def _requests(bags: Bags, strip: int, ahead: int) -> list[str]:
     """Prefetch the row of a later entry, one request per cache line."""
     lines: list[str] = []
-    if not ahead:
+    if not ahead or not bags.gathered():
         return lines
-    for name, flat in bags.gathered():
-        later = index(-5)
-        place = substitute(flat, lambda e: later if e is ENTRY else index(-6) if e is COLUMN else None)
-        scope = Scope(CPP, None, {-5: "later", -6: "first"})
-        text = write_value(scope, place)
-        size = 8 if bags.kind in ("double", "int64_t") else 4
-        lines += [f"const int64_t later = std::min<int64_t>(i + {ahead}, {bags.entries - 1});", *scope.lines]
-        lines.append(f"const {STORAGE[bags.anchor.graph.values[name].dtype]}* row = {pointer(name)} + {text};")
-        lines += [f"__builtin_prefetch(row + {k});" for k in range(0, strip, 64 // size)][:16]
-        break
-    return lines
+    name, flat = bags.gathered()[0]
+    later = {ENTRY: index(-5), COLUMN: index(-6)}
+    scope = Scope(CPP, None, {-5: "later", -6: "first"})
+    text = write_value(scope, substitute(flat, later.get))
+    size = 8 if bags.kind in ("double", "int64_t") else 4
+    lines += [f"const int64_t later = std::min<int64_t>(i + {ahead}, {bags.entries - 1});", *scope.lines]
+    lines.append(f"const {STORAGE[bags.anchor.graph.values[name].dtype]}* row = {pointer(name)} + {text};")
+    return lines + [f"__builtin_prefetch(row + {k});" for k in range(0, strip, 64 // size)][:16]

@@ -15,7 +15,8 @@ BYTES = {"float": 4, "double": 8}
 
 def vector_type(name: str, kind: str, lanes: int) -> str:
     """A vector of `lanes` elements that may lie at any address."""
-    return f"typedef {kind} {name}_vec __attribute__((vector_size({lanes * BYTES[kind]}), aligned({BYTES[kind]}), may_alias));"
+    size = BYTES[kind]
+    return f"typedef {kind} {name}_vec __attribute__((vector_size({lanes * size}), aligned({size}), may_alias));"
 
 
 def tile_function(

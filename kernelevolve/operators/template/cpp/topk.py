@@ -93,7 +93,7 @@ class TopK(Template):
         found = [
             Parameter("method", default, forms, ("reduction_chain", "not_vectorised"),
                       "k vector maxima, one pass that keeps the best k so far, or a full sort"),
-            Parameter("chunk", 16, (1, 4, 16, 64), ("imbalance", "launch_overhead"), "rows handed to a thread at a time"),
+            Parameter("chunk", 16, (1, 4, 16, 64), ("imbalance", "launch_overhead"), "rows a thread takes at a time"),
         ]  # fmt: skip
         if rows.length > 16:
             found.append(
@@ -147,7 +147,7 @@ class TopK(Template):
             "sort": "keys sorted",
         }[method]
         which = "largest" if rows.largest else "smallest"
-        note = f"{rows.k} {which} of {rows.length} by 64-bit keys of value and position: {how}; of equal values the first wins"
+        note = f"{rows.k} {which} of {rows.length} by 64-bit keys of value and place: {how}; the first of equals wins"
         return KernelSource(code, arguments(kernel), notes=(note,))
 
 
