@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 
-from kernelevolve.errors import SettingError
+from kernelevolve.errors import SettingError, UnknownNameError
+
+RULE_SETS = ("strict", "kernelbench-v0.1", "kernelbench-main")
+"""What correct may mean; `evaluation/rules.py` has them, which only the judge's process needs to import."""
+
+
+def rule_set(name: str) -> str:
+    """The name itself when there is such a rule set; raises UnknownNameError."""
+    if name not in RULE_SETS:
+        raise UnknownNameError("rule set", name, list(RULE_SETS))
+    return name
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

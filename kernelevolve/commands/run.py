@@ -67,12 +67,12 @@ def resume(name: str, *, steps: int | None, wall_s: float | None, target: float 
 def _check_names(*, policy: str, operator: str, platform: str, rules: str, seed: int) -> None:
     """Fail before any work is done when a name is unknown."""
     from kernelevolve import operators, platforms
-    from kernelevolve.evaluation import rules as rule_sets
     from kernelevolve.search import policies
+    from kernelevolve.settings import rule_set
 
     policies.create(policy)
     platforms.resolve(platform)
-    rule_sets.get(rules)
+    rule_set(rules)
     operators.create(operator)
 
 

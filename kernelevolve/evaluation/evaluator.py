@@ -21,14 +21,13 @@ from typing import Any
 from kernelevolve import languages, platforms
 from kernelevolve.errors import KernelEvolveError
 from kernelevolve.evaluation import isolation
-from kernelevolve.evaluation import rules as rule_sets
 from kernelevolve.evaluation.baseline import Baseline, physical_bound_ms
 from kernelevolve.evaluation.bench import Bench, FaultError
 from kernelevolve.evaluation.candidate import Candidate, EndedError, SilentError
 from kernelevolve.evaluation.statistics import noise_floor, ratio
 from kernelevolve.evaluation.verdict import Verdict
 from kernelevolve.records import Diagnosis, Interval, LeafError, Problem, Proposal, Result, Status, Timing, from_dict
-from kernelevolve.settings import Settings
+from kernelevolve.settings import Settings, rule_set
 
 log = logging.getLogger(__name__)
 
@@ -59,8 +58,7 @@ class Evaluator:
     def __init__(self, problem: Problem, *, platform: str = "auto", rules: str = "strict", seed: int = 0,
                  scratch: Path | None = None, settings: Settings | None = None, case: str | None = None,
                  profiler: Profiler | None = None, on_stage: OnStage | None = None) -> None:
-        rule_sets_known = rule_sets.get(rules)
-        self.problem, self.rules, self.seed, self.case = problem, rule_sets_known.name, seed, case
+        self.problem, self.rules, self.seed, self.case = problem, rule_set(rules), seed, case
         self.platform = platforms.resolve(platform)
         self.settings = settings or Settings()
         isolation.get(self.settings.isolation)

@@ -12,8 +12,8 @@ from abc import ABC, abstractmethod
 
 import torch
 
-from kernelevolve.errors import UnknownNameError
 from kernelevolve.records import LeafError
+from kernelevolve.settings import rule_set
 
 FLOOR_ULPS = {"float64": 12.0, "float32": 12.0, "float16": 2.0, "bfloat16": 2.0}
 """Floor of `strict`'s relative error, in units of the dtype's machine epsilon.
@@ -142,9 +142,7 @@ RULES: dict[str, RuleSet] = {
 
 def get(name: str) -> RuleSet:
     """The rule set called `name`. Raises UnknownNameError."""
-    if name not in RULES:
-        raise UnknownNameError("rule set", name, list(RULES))
-    return RULES[name]
+    return RULES[rule_set(name)]
 
 
 def _same_nonfinite(a: torch.Tensor, b: torch.Tensor) -> bool:

@@ -146,22 +146,40 @@ class _Server:
         self._channel = mine
         self._lock = threading.Lock()
         self._ready = False
-        self._owed = 0
 
     def ask(self, request: dict[str, Any], fds: list[int] | None = None) -> Any:
+        """Send a request and await its answer, in a thread of its own.
+
+        Ctrl-C is raised in the main thread only: it ends the waiting there, never an exchange half way, after which
+        every answer would be taken for another request's.
+        """
+        copies = [os.dup(fd) for fd in fds or []]
+        outcome: list[Any] = []
+
+        def run() -> None:
+            try:
+                outcome.append(self._exchange(request, copies))
+            except errors.WorkerError as error:
+                outcome.append(error)
+            finally:
+                for fd in copies:
+                    os.close(fd)
+
+        thread = threading.Thread(target=run, daemon=True, name="ask")
+        thread.start()
+        thread.join()
+        if isinstance(outcome[0], errors.WorkerError):
+            raise outcome[0]
+        return outcome[0]
+
+    def _exchange(self, request: dict[str, Any], fds: list[int]) -> Any:
         with self._lock:
             try:
                 if not self._ready:
                     self._channel.recv(timeout_s=120)
                     self._ready = True
-                while self._owed:  # an interrupt (Ctrl-C) came between a request and its answer: that answer is nobody's
-                    self._channel.recv(timeout_s=60)
-                    self._owed -= 1
-                self._owed += 1
                 self._channel.send(request, fds)
-                answer = self._channel.recv(timeout_s=60)[0]
-                self._owed -= 1
-                return answer
+                return self._channel.recv(timeout_s=60)[0]
             except (ChannelClosedError, TimeoutError) as error:
                 raise errors.WorkerError(
                     f"the process server does not answer ({error}); expected it to run as pid {self.process.pid}. "

@@ -75,7 +75,12 @@ def outputs_of(
 
 
 def check(
-    problem: Problem, folder: Path, *, genome: Mapping[str, Any] | None = None, inputs: list[Any] | None = None, ulps: float = 64.0
+    problem: Problem,
+    folder: Path,
+    *,
+    genome: Mapping[str, Any] | None = None,
+    inputs: list[Any] | None = None,
+    ulps: float = 64.0,
 ) -> module.Module:
     """Write, build, run and compare with PyTorch; exact for integers and bools, NaN where PyTorch has NaN."""
     graph = graph_of(problem)
@@ -97,5 +102,10 @@ def compare(want: torch.Tensor, have: torch.Tensor, what: str, ulps: float = 64.
         assert torch.equal(want, have), what
         return
     torch.testing.assert_close(
-        have, want, rtol=ulps * torch.finfo(want.dtype).eps, atol=ulps * torch.finfo(want.dtype).eps, equal_nan=True, msg=lambda m: f"{what}: {m}"
+        have,
+        want,
+        rtol=ulps * torch.finfo(want.dtype).eps,
+        atol=ulps * torch.finfo(want.dtype).eps,
+        equal_nan=True,
+        msg=lambda m: f"{what}: {m}",
     )

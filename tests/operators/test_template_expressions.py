@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import subprocess
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -30,8 +29,10 @@ class Numpy(Dialect):
     types: ClassVar[Mapping[str, str]] = {"float32": "np.float32", "int64": "np.int64", "bool": "np.bool_"}
     functions: ClassVar[Mapping[str, str]] = {
         "add": "({0} + {1})", "sub": "({0} - {1})", "mul": "({0} * {1})", "neg": "(-{0})", "abs": "np.abs({0})",
-        "max": "np.maximum({0}, {1})", "min": "np.minimum({0}, {1})", "where": "np.where({0}, {1}, {2})", "lt": "({0} < {1})",
-        "floordiv": "({0} // {1})", "mod": "({0} % {1})", "exp": "np.exp({0})", "tanh": "np.tanh({0})", "ge": "({0} >= {1})",
+        "max": "np.maximum({0}, {1})", "min": "np.minimum({0}, {1})", "where": "np.where({0}, {1}, {2})", "lt":
+        "({0} < {1})",
+        "floordiv": "({0} // {1})", "mod": "({0} % {1})", "exp": "np.exp({0})", "tanh": "np.tanh({0})",
+        "ge": "({0} >= {1})",
     }  # fmt: skip
 
     def constant(self, e: Expr) -> str:
@@ -70,7 +71,11 @@ SHAPES = st.lists(st.integers(1, 6), min_size=1, max_size=4).map(tuple)
 def positions(draw: st.DrawFn, shape: tuple[int, ...], depth: int = 3) -> Expr:
     """Integer expressions over the indices of a nest."""
     if depth == 0 or draw(st.booleans()):
-        return index(draw(st.integers(-len(shape), -1))) if draw(st.booleans()) else const(draw(st.integers(-20, 20)), "int64")
+        return (
+            index(draw(st.integers(-len(shape), -1)))
+            if draw(st.booleans())
+            else const(draw(st.integers(-20, 20)), "int64")
+        )
     op = draw(st.sampled_from(["add", "sub", "mul", "floordiv", "mod", "max", "min"]))
     left = draw(positions(shape, depth - 1))
     if op in ("mul", "floordiv", "mod"):
@@ -113,7 +118,9 @@ def test_a_merge_of_two_dimensions_and_a_split_is_seen_through() -> None:
 
 
 def test_equal_expressions_are_one_object() -> None:
-    assert call("add", ex.arg("x", "float32"), const(1.0, "float32")) is call("add", ex.arg("x", "float32"), const(1.0, "float32"))
+    assert call("add", ex.arg("x", "float32"), const(1.0, "float32")) is call(
+        "add", ex.arg("x", "float32"), const(1.0, "float32")
+    )
     assert const(0.0, "float32") is not const(-0.0, "float32")
     assert const(1, "int64") is not const(True, "int64")
     assert const(float("nan"), "float32") is const(float("nan"), "float32")
@@ -162,7 +169,10 @@ def graphs(draw: st.DrawFn) -> tuple[Graph, dict[str, np.ndarray]]:
     rows, columns = draw(st.integers(1, 5)), draw(st.integers(1, 7))
     rng = np.random.default_rng(draw(st.integers(0, 1000)))
     values = {"a": Value("a", (rows, columns), "float32"), "b": Value("b", (columns,), "float32")}
-    arrays = {"a": rng.normal(size=(rows, columns)).astype(np.float32), "b": rng.normal(size=(columns,)).astype(np.float32)}
+    arrays = {
+        "a": rng.normal(size=(rows, columns)).astype(np.float32),
+        "b": rng.normal(size=(columns,)).astype(np.float32),
+    }
     ops = []
     for k in range(draw(st.integers(1, 4))):
         name = f"v{k}"
@@ -197,7 +207,9 @@ def by_operation(graph: Graph, arrays: Mapping[str, np.ndarray]) -> dict[str, np
 
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(graphs())
-def test_reading_through_operations_and_views_equals_computing_them_one_by_one(case: tuple[Graph, dict[str, np.ndarray]]) -> None:
+def test_reading_through_operations_and_views_equals_computing_them_one_by_one(
+    case: tuple[Graph, dict[str, np.ndarray]],
+) -> None:
     graph, arrays = case
     last = graph.ops[-1].outputs[0]
     inside = [op.name for op in graph.ops if op.kind == "pointwise"]
@@ -209,7 +221,9 @@ def test_reading_through_operations_and_views_equals_computing_them_one_by_one(c
 
 @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(scalars(("u", "w"), 5), min_size=20, max_size=20))
-def test_cpp_and_numpy_agree_on_random_expressions(tmp_path_factory: pytest.TempPathFactory, bodies: list[Expr]) -> None:
+def test_cpp_and_numpy_agree_on_random_expressions(
+    tmp_path_factory: pytest.TempPathFactory, bodies: list[Expr]
+) -> None:
     folder = tmp_path_factory.mktemp("expressions")
     rng = np.random.default_rng(1)
     arrays = {n: rng.normal(size=67).astype(np.float32) for n in ("u", "w")}
@@ -222,11 +236,17 @@ def test_cpp_and_numpy_agree_on_random_expressions(tmp_path_factory: pytest.Temp
         scope.expect(body)
         text = scope.value(body)
         head = f'extern "C" void f{k}(const float* __restrict u, const float* __restrict w, float* __restrict y)'
-        functions.append("\n".join([head + " {", "for (int64_t i = 0; i < 67; i++) {", *scope.lines, f"y[i] = {text};", "}", "}"]))
+        functions.append(
+            "\n".join([head + " {", "for (int64_t i = 0; i < 67; i++) {", *scope.lines, f"y[i] = {text};", "}", "}"])
+        )
         expected.append(evaluate(body, (67,), arrays).astype(np.float32))
     code = "\n".join(functions)
     (folder / "f.cpp").write_text(prelude(code) + code)
-    subprocess.run(["g++", "-O1", "-ffp-contract=off", "-march=native", "-shared", "-fPIC", "-o", "f.so", "f.cpp"], cwd=folder, check=True)
+    subprocess.run(
+        ["g++", "-O1", "-ffp-contract=off", "-march=native", "-shared", "-fPIC", "-o", "f.so", "f.cpp"],
+        cwd=folder,
+        check=True,
+    )
     library = ctypes.CDLL(str(folder / "f.so"))
     for k, want in enumerate(expected):
         got = np.empty(67, np.float32)

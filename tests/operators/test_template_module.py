@@ -102,8 +102,11 @@ def test_structure_and_values_are_those_of_the_model(tmp_path: Path) -> None:
     assert list(got) == ["y", "both"]
     assert isinstance(got["both"], list)
     assert got["both"][1][1] is None
-    expected, have, _ = outputs_of(Problem(id="test/x", source=SOURCE.replace("(x, None)", "x"), code_hash=""),
-                                   written(Problem(id="test/x", source=SOURCE.replace("(x, None)", "x"), code_hash="")).source, tmp_path)
+    expected, have, _ = outputs_of(
+        Problem(id="test/x", source=SOURCE.replace("(x, None)", "x"), code_hash=""),
+        written(Problem(id="test/x", source=SOURCE.replace("(x, None)", "x"), code_hash="")).source,
+        tmp_path,
+    )
     for want, value in zip(expected, have, strict=True):
         torch.testing.assert_close(value, want, rtol=1e-5, atol=1e-5)
 
@@ -132,7 +135,9 @@ def test_it_runs_where_this_package_cannot_be_imported(tmp_path: Path) -> None:
     (tmp_path / "kernelevolve.py").write_text("raise ImportError('not here')")
     code = "import torch, kernel; print(kernel.ModelNew(8)(torch.ones(8, 8))['y'].shape)"
     environment = {**os.environ, "PYTHONPATH": str(tmp_path), "KERNELEVOLVE_BUILD_DIR": str(tmp_path / "build")}
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert "torch.Size([8, 8])" in done.stdout
     assert "optimized" in (tmp_path / "build" / "kernel.opt").read_text()
@@ -147,7 +152,11 @@ def test_a_missing_compiler_is_named_with_its_package(tmp_path: Path, monkeypatc
 def test_a_broken_kernel_raises_with_the_compilers_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERNELEVOLVE_BUILD_DIR", str(tmp_path / "build"))
     with pytest.raises(RuntimeError, match="error: "):
-        load(written().source.replace("float* __restrict y", "flaot* __restrict y").replace("int64_t i", "int65_t i"), tmp_path, "new")
+        load(
+            written().source.replace("float* __restrict y", "flaot* __restrict y").replace("int64_t i", "int65_t i"),
+            tmp_path,
+            "new",
+        )
 
 
 def test_operators_without_a_template_stay_in_pytorch(tmp_path: Path) -> None:

@@ -19,7 +19,9 @@ from kernelevolve.operators.template.operator import TemplateOperator
 from kernelevolve.records import Context, Diagnosis, Node, Problem, Proposal, Result, Selection, Status
 from tests.operators.build import FACTS, compare, graph_of, outputs_of, problem_of
 
-SOFTMAX = problem_of("e = (x - x.amax(-1, keepdim=True)).exp()\nreturn e / e.sum(-1, keepdim=True), x * 2", "torch.randn(64, 200)")
+SOFTMAX = problem_of(
+    "e = (x - x.amax(-1, keepdim=True)).exp()\nreturn e / e.sum(-1, keepdim=True), x * 2", "torch.randn(64, 200)"
+)
 
 
 def prepared(problem: Problem = SOFTMAX) -> TemplateOperator:

@@ -15,7 +15,7 @@ from kernelevolve.operators.template.cpp.prelude import PARTS, prelude
 STRIDE = 39983
 """Every so many bit patterns; a prime, so that all exponents and many mantissas are met."""
 LIMITS = {
-    "exp": 1.0, "exp2": 1.0, "expm1": 1.5, "log": 1.0, "log2": 1.0, "log10": 1.0, "log1p": 1.5, "tanh": 1.2, "erf": 1.2,
+    "exp": 1.0, "exp2": 1.0, "expm1": 1.5, "log": 1.0, "log2": 1.0, "log10": 1.0, "log1p": 1.5, "tanh": 1.4, "erf": 1.2,
     "sin": 1.6, "cos": 1.6,
 }  # fmt: skip
 """Largest error in units in the last place."""
@@ -28,8 +28,19 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[ctypes.CDLL, str]:
     loop += "for (int64_t i = 0; i < n; i++) y[i] = k_{0}(x[i]);\n}}\n"
     code = "".join(loop.format(name) for name in (*LIMITS, "sigmoid"))
     (folder / "f.cpp").write_text(prelude(code) + code)
-    flags = ["-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fopenmp", "-shared", "-fPIC", "-fopt-info-vec-optimized"]
-    done = subprocess.run(["g++", *flags, "-o", "f.so", "f.cpp"], cwd=folder, check=True, capture_output=True, text=True)
+    flags = [
+        "-O3",
+        "-march=native",
+        "-fno-math-errno",
+        "-fno-trapping-math",
+        "-fopenmp",
+        "-shared",
+        "-fPIC",
+        "-fopt-info-vec-optimized",
+    ]
+    done = subprocess.run(
+        ["g++", *flags, "-o", "f.so", "f.cpp"], cwd=folder, check=True, capture_output=True, text=True
+    )
     return ctypes.CDLL(str(folder / "f.so")), done.stderr
 
 
@@ -79,5 +90,8 @@ def test_only_used_parts_are_written() -> None:
 
 def test_all_parts_compile_together(tmp_path: Path) -> None:
     (tmp_path / "all.cpp").write_text(prelude("", also=PARTS))
-    subprocess.run(["g++", "-Wall", "-Werror", "-Wno-unused-function", "-fsyntax-only", "-march=native", "-std=c++17", "all.cpp"],
-                   cwd=tmp_path, check=True)
+    subprocess.run(
+        ["g++", "-Wall", "-Werror", "-Wno-unused-function", "-fsyntax-only", "-march=native", "-std=c++17", "all.cpp"],
+        cwd=tmp_path,
+        check=True,
+    )

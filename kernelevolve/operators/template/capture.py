@@ -40,7 +40,7 @@ def capture(problem: Problem, *, timeout_s: float = 120.0) -> dict[str, Any]:
         shutil.rmtree(folder, ignore_errors=True)
     if "error" in answer:
         raise errors.NotCoveredError(
-            f"{problem.id}: torch.export cannot follow Model.forward, so the template operator has no graph to work on: "
+            f"{problem.id}: torch.export cannot follow Model.forward, so the template operator has no graph: "
             f"{answer['error']}. Use another operator, or write the forward without data-dependent Python control flow."
         )
     return answer

@@ -34,7 +34,7 @@ class Expr:
     """A node of an expression graph. Equal nodes are one object, so shared parts are computed once and `==` is `is`.
 
     op: "arg", "load", "element", "local", "index", "const", "cast", "search", or one of UNARY, BINARY, TERNARY.
-    value: arg, load, element, local, search: the name of the tensor; index: the dimension (negative); const: the number.
+    value: arg, load, element, local, search: the tensor's name; index: the dimension (negative); const: the number.
     right: search only: torch.bucketize's `right`.
 
     `element` and `local` come from `fuse.Region.read`: the element of a tensor in memory at a flat offset (one

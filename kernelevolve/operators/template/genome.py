@@ -151,7 +151,7 @@ def genome_of(
 
 
 def drafts(graph: Graph, facts: Mapping[str, Any], rng: random.Random) -> list[Genome]:
-    """First genomes that differ in kind: fused, fused differently decided, fused within calls, unfused, then random ones."""
+    """First genomes that differ in kind: fused, decided differently, fused in part, unfused, then random ones."""
     single: Groups = [(op.name,) for op in computable(graph)]
     whole = genome_of(graph, fused(graph, single), facts)
     found: list[Genome] = []

@@ -88,7 +88,7 @@ class Graph:
     ops: tuple[Op, ...]
     """In an order in which they can be computed."""
     outputs: Any
-    """What forward returns: a value name, or nested: {"tuple": [...]}, {"list": [...]}, {"dict": {...}}, {"const": x}."""
+    """What forward returns: a value name, or nested: {"tuple": […]}, {"list": […]}, {"dict": {…}}, {"const": x}."""
     argument_names: tuple[str, ...] = ()
     """forward's own parameter names, without self."""
     access: Mapping[str, str] = dataclasses.field(default_factory=dict)

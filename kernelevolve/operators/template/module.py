@@ -112,10 +112,18 @@ class _Writer:
         o = self.options
         unroll = ["-funroll-loops"] if o["unroll"] else []
         return [
-            o["optimise"], *(["-ftree-vectorize"] if o["optimise"] == "-O2" else []), *unroll, "-march=native",
-            f"-mprefer-vector-width={o['vector_bits']}", "-fno-math-errno", "-fno-trapping-math", "-fopenmp", "-std=c++17",
-            "-shared", "-fPIC",
-        ]  # fmt: skip
+            o["optimise"],
+            *(["-ftree-vectorize"] if o["optimise"] == "-O2" else []),
+            *unroll,
+            "-march=native",
+            f"-mprefer-vector-width={o['vector_bits']}",
+            "-fno-math-errno",
+            "-fno-trapping-math",
+            "-fopenmp",
+            "-std=c++17",
+            "-shared",
+            "-fPIC",
+        ]
 
     def _header(self, in_pytorch: Sequence[str]) -> str:
         count = len(self.kernels)
@@ -170,8 +178,8 @@ class _Writer:
                 continue
             lines += [
                 f"if {reach}.shape != {_shape(value.shape)} or {reach}.dtype != torch.{value.dtype}:",
-                f'    raise ValueError(f"{reach}: this kernel is written for {value.dtype} of shape {_shape(value.shape)}, '
-                f'got {{{reach}.dtype}} of shape {{tuple({reach}.shape)}}")',
+                f'    raise ValueError(f"{reach}: this kernel is written for {value.dtype} of shape '
+                f'{_shape(value.shape)}, got {{{reach}.dtype}} of shape {{tuple({reach}.shape)}}")',
                 f"{self._variable(name)} = {reach}.contiguous()",
             ]
         for place, value in g.fixed.items():
@@ -261,8 +269,13 @@ class _Writer:
     def _driver(self, found: Sequence[Kernel], number: int) -> list[str]:
         """Several kernels in one native call; values between them live in one buffer."""
         made = [name for k in found for name in k.outputs]
-        later = {base_of(self.graph, n) for s in self.steps for item in (*s.kernels, s.op) if item is not None and item not in found
-                 for n in item.inputs}  # fmt: skip
+        later = {
+            base_of(self.graph, n)
+            for s in self.steps
+            for item in (*s.kernels, s.op)
+            if item is not None and item not in found
+            for n in item.inputs
+        }
         private = [n for n in made if n not in self.kept and n not in later]
         given = dict.fromkeys(
             a for k in found for a in self.sources[k.name].arguments

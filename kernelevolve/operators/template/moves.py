@@ -91,11 +91,12 @@ def _fusions(graph: Graph, genome: Genome, facts: Mapping[str, Any]) -> Iterator
             assert merged is not None
             saved = sum(_bytes(graph, out) for out in outs)
             yield Move(
-                f"fuse {first['template']}+{second['template']}", _replaced(genome, {a: merged, b: None}),
-                f"Compute {first['ops'][-1]} and {second['ops'][-1]} in one kernel: up to {2 * saved / 1e6:.1f} MB less to write and "
-                "read again, and one parallel region less.",
+                f"fuse {first['template']}+{second['template']}",
+                _replaced(genome, {a: merged, b: None}),
+                f"Compute {first['ops'][-1]} and {second['ops'][-1]} in one kernel: up to "
+                f"{2 * saved / 1e6:.1f} MB less to write and read again, and one parallel region less.",
                 ("many_kernels", "memory_bound", "launch_overhead"),
-            )  # fmt: skip
+            )
 
 
 def _bytes(graph: Graph, name: str) -> int:
@@ -133,11 +134,12 @@ def _splits(graph: Graph, genome: Genome, facts: Mapping[str, Any]) -> Iterator[
             assert parts[0] is not None
             assert parts[1] is not None
             yield Move(
-                f"split {p['template']}@{ops[cut]}", _replaced(genome, {k: parts[0]}, [parts[1]]),
-                f"Give {ops[cut - 1]} and what comes before it a kernel of their own: {cut} + {len(ops) - cut} operations, fewer values "
-                "in registers at a time.",
+                f"split {p['template']}@{ops[cut]}",
+                _replaced(genome, {k: parts[0]}, [parts[1]]),
+                f"Give {ops[cut - 1]} and what comes before it a kernel of their own: {cut} + "
+                f"{len(ops) - cut} operations, fewer values in registers at a time.",
                 ("spills", "cache_resident"),
-            )  # fmt: skip
+            )
 
 
 def _recomputations(graph: Graph, genome: Genome, facts: Mapping[str, Any]) -> Iterator[Move]:
@@ -163,10 +165,12 @@ def _recomputations(graph: Graph, genome: Genome, facts: Mapping[str, Any]) -> I
                 new = _replaced(genome, changes)
                 if runs(graph, [p["ops"] for p in new["kernels"]]):
                     yield Move(
-                        f"recompute {name}", new,
-                        f"Compute {name} again in the kernel of {second['ops'][-1]} instead of reading {_bytes(graph, name) / 1e6:.2f} MB.",
+                        f"recompute {name}",
+                        new,
+                        f"Compute {name} again in the kernel of {second['ops'][-1]} instead of reading "
+                        f"{_bytes(graph, name) / 1e6:.2f} MB.",
                         ("memory_bound", "many_kernels"),
-                    )  # fmt: skip
+                    )
 
 
 def _templates(graph: Graph, genome: Genome, facts: Mapping[str, Any]) -> Iterator[Move]:

@@ -63,15 +63,27 @@ class TemplateOperator(Operator):
                 continue
             left = f" {', '.join(written.in_pytorch)} stays in PyTorch." if written.in_pytorch else ""
             return Proposal(
-                source=written.source, language="cpp", operator=self.name, rationale=rationale + left, move=move,
-                parents=context.selection.parents, genome=json.loads(json.dumps(genome)), own_kernels=written.own_kernels,
-                write_s=time.monotonic() - start, selection=context.selection,
-            )  # fmt: skip
+                source=written.source,
+                language="cpp",
+                operator=self.name,
+                rationale=rationale + left,
+                move=move,
+                parents=context.selection.parents,
+                genome=json.loads(json.dumps(genome)),
+                own_kernels=written.own_kernels,
+                write_s=time.monotonic() - start,
+                selection=context.selection,
+            )
         return Proposal(
-            source="", language="cpp", operator=self.name, parents=context.selection.parents, failure=Status.NO_CODE,
-            failure_detail="every draft and every move from here has been tried in this study", selection=context.selection,
+            source="",
+            language="cpp",
+            operator=self.name,
+            parents=context.selection.parents,
+            failure=Status.NO_CODE,
+            failure_detail="every draft and every move from here has been tried in this study",
+            selection=context.selection,
             write_s=time.monotonic() - start,
-        )  # fmt: skip
+        )
 
     def _written(self, genome: Genome) -> module.Module | None:
         problem = self._problem
@@ -104,7 +116,8 @@ class TemplateOperator(Operator):
     def _drafted(self, rng: random.Random) -> Iterator[tuple[str, Genome, str]]:
         for k, genome in enumerate(self._drafts):
             count = len(genome["kernels"])
-            cut = f"{count} kernel{'s' if count > 1 else ''} ({', '.join(sorted({p['template'] for p in genome['kernels']}))})"
+            families = ", ".join(sorted({p["template"] for p in genome["kernels"]}))
+            cut = f"{count} kernel{'s' if count > 1 else ''} ({families})"
             yield "draft", genome, f"Draft {k + 1}: {cut}, {genome['options']['vector_bits']}-bit vectors."
         while True:
             genome = genomes.random_genome(self.graph, self._drafts[0], self._facts, rng)
@@ -139,6 +152,7 @@ def covered(captured: Mapping[str, Any], problem: str) -> Graph:
     if not genomes.computable(graph):
         names = ", ".join(dict.fromkeys(op.origin for op in graph.ops)) or "none"
         raise errors.NotCoveredError(
-            f"{problem}: no template computes any of its operators ({names}); use another operator such as an LLM or your own kernel"
+            f"{problem}: no template computes any of its operators ({names}); use another operator "
+            "such as an LLM, or your own kernel"
         )
     return graph

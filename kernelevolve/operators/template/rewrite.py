@@ -52,7 +52,12 @@ def reciprocal(space: Space) -> Space:
 
     def change(e: Expr) -> Expr | None:
         nonlocal found
-        if e.op != "div" or e.dtype not in FLOATS or not is_per_row(space, e.args[1]) or _constant_in_row(space, e.args[0]):
+        if (
+            e.op != "div"
+            or e.dtype not in FLOATS
+            or not is_per_row(space, e.args[1])
+            or _constant_in_row(space, e.args[0])
+        ):
             return None
         found = True
         return call("mul", e.args[0], call("reciprocal", e.args[1]))

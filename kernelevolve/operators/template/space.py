@@ -50,7 +50,7 @@ COSTLY = frozenset(
         "atan2",
         "fmod",
         "search",
-    )  # fmt: skip
+    )
 )
 """Functions that cost more than a read from the first-level cache."""
 
@@ -283,9 +283,11 @@ def candidates_to_keep(graph: Graph, ops: Sequence[str], outputs: Collection[str
     """Values per point that more than one stage uses, each with whether computing it again is costly."""
     plain = build(graph, ops, outputs)
     full = [
-        name for name in ops
-        if graph.op(name).kind == "pointwise" and _squeezed(graph.values[name].shape) == _squeezed(_original(graph, ops, outputs))
-    ]  # fmt: skip
+        name
+        for name in ops
+        if graph.op(name).kind == "pointwise"
+        and _squeezed(graph.values[name].shape) == _squeezed(_original(graph, ops, outputs))
+    ]
     if not plain.reductions or not full:
         return {}
     found = {}
@@ -389,13 +391,16 @@ def _merge(space: Space, k: int) -> Space | None:
             reductions=tuple(dataclasses.replace(r, body=checked(r.body)) for r in space.reductions),
             stores=tuple(
                 dataclasses.replace(
-                    s, offset=position(s.offset) if not s.per_row or not space.reduced[k] else substitute(s.offset, change),
+                    s,
+                    offset=position(s.offset)
+                    if not s.per_row or not space.reduced[k]
+                    else substitute(s.offset, change),
                     value=checked(s.value),
                 )
                 for s in space.stores
             ),
             kept={name: checked(e) for name, e in space.kept.items()},
-        )  # fmt: skip
+        )
     except ValueError:
         return None
     shape = (*space.shape[:k], int(space.shape[k]) * size, *space.shape[k + 2 :])

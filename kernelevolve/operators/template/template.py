@@ -53,13 +53,13 @@ class KernelSource:
     code: str
     """The function, with its comment; uses only what the prelude defines."""
     arguments: tuple[str, ...]
-    """Arguments of the C function in order: value names (pointers), "scratch:NAME" (pointers to scratch), "size:u0" (int64)."""
+    """Arguments of the C function in order: value names (pointers), "scratch:NAME" (pointers), "size:u0" (int64)."""
     prelude: tuple[str, ...] = ()
     """Names of prelude parts it needs (vector math functions and the like)."""
     scratch: Mapping[str, int] = dataclasses.field(default_factory=dict)
     """Bytes of scratch memory by name."""
     runtime_size: str = ""
-    """Set when the function first has to count: name of the size ("u0") that its return value defines; see `counter`."""
+    """Set when the function has to count first: name of the size ("u0") that the count defines; see `counter`."""
     counter: str = ""
     """Code of the counting function `NAME_count` with the same arguments less the outputs, returning the size."""
     notes: tuple[str, ...] = ()

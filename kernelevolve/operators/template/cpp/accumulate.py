@@ -1,6 +1,6 @@
 """Reductions inside a loop nest: accumulators that vectorise, several of them to hide latency, sums in blocks.
 
-Largest and smallest are plain comparisons, which become one vector instruction, with a flag that remembers NaN beside it.
+Largest and smallest are plain comparisons, which become one vector instruction; a flag beside it remembers NaN.
 Long sums are cut into blocks whose sums are added up, so that the error grows with the block and not with the row.
 """
 
@@ -82,10 +82,18 @@ Body = Callable[[Scope, Sequence[Expr]], list[str]]
 
 
 def accumulate(
-    parent: Scope, reductions: Sequence[Reduction], dim: int, name: str, span: tuple[str, str, int], *, width: int, streams: int, body: Body,
+    parent: Scope,
+    reductions: Sequence[Reduction],
+    dim: int,
+    name: str,
+    span: tuple[str, str, int],
+    *,
+    width: int,
+    streams: int,
+    body: Body,
     suffix: str = "",
-) -> list[Accumulator]:  # fmt: skip
-    """One vectorised loop over `dim` from span[0] to span[1] (span[2] points, 0 when unknown): the filled accumulators."""
+) -> list[Accumulator]:
+    """One vectorised loop over `dim` from span[0] to span[1] (span[2] points, or 0): the filled accumulators."""
     start, stop, points = span
     groups = [[Accumulator(r, f"{identifier(r.name)}{suffix}{s or ''}") for r in reductions] for s in range(streams)]
     parent.lines += [line for group in groups for a in group for line in a.start()]
@@ -107,9 +115,15 @@ def accumulate(
 
 
 def _loop(
-    parent: Scope, groups: Sequence[Sequence[Accumulator]], dim: int, name: str, span: tuple[str, str], places: Sequence[str], width: int,
+    parent: Scope,
+    groups: Sequence[Sequence[Accumulator]],
+    dim: int,
+    name: str,
+    span: tuple[str, str],
+    places: Sequence[str],
+    width: int,
     body: Body,
-) -> None:  # fmt: skip
+) -> None:
     lines: list[str] = []
     for group, place in zip(groups, places, strict=True):
         scope = Scope(CPP, parent, {dim: place})

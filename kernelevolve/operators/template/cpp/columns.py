@@ -10,8 +10,8 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kernelevolve.operators.template.affine import ravel, strides_of
 from kernelevolve.operators.template import rewrite
+from kernelevolve.operators.template.affine import ravel, strides_of
 from kernelevolve.operators.template.cpp import loops, search
 from kernelevolve.operators.template.cpp.dialect import identifier
 from kernelevolve.operators.template.cpp.loops import CPP
@@ -47,7 +47,12 @@ class Columns(Template):
             else False
         )
         values = (*kernel.inputs, *kernel.outputs)
-        return bool(space.reductions and space.inner) and known and not space.reduced[-1] and loops.dtypes_ok(graph, values)
+        return (
+            bool(space.reductions and space.inner)
+            and known
+            and not space.reduced[-1]
+            and loops.dtypes_ok(graph, values)
+        )
 
     def parameters(self, graph: Graph, ops: tuple[str, ...], facts: Mapping[str, Any]) -> tuple[Parameter, ...]:
         """Vector width, columns per block, rows per step, threads, what is kept between stages."""
@@ -97,8 +102,9 @@ class Columns(Template):
         length = " x ".join(str(space.shape[d]) for d in space.inner)
         threads = "one thread" if kernel.params["parallel"] == "none" else "threads share blocks of columns"
         comment = (
-            f"{', '.join(kernel.outputs)}: reductions ({', '.join(r.op for r in space.reductions)}) down {length} rows of "
-            f"{space.shape[-1]} columns, in blocks of {kernel.params['block']} columns and {kernel.params['rows']} rows, "
+            f"{', '.join(kernel.outputs)}: reductions ({', '.join(r.op for r in space.reductions)}) down {length} "
+            f"rows of {space.shape[-1]} columns, in blocks of {kernel.params['block']} columns and "
+            f"{kernel.params['rows']} rows, "
             f"{kernel.params['simd']} lanes, {threads}" + (f", {', '.join(keep)} kept between stages" if keep else "")
         )
         return loops.finish(graph, kernel, space, root, [comment], kernel.params.get("search", "branchless"))

@@ -232,7 +232,7 @@ extern "C" void {name}(
         size = f"{c.kernel_y} x {c.kernel_x}, {c.channels_in} -> {c.channels_out} channels, {c.groups} group(s)"
         read = "read in place" if self.direct else "copied with a border of zeros, so no inner loop has a condition"
         return (
-            f"convolution {size}: register tile of {self.rows} {rows} x {self.tile} {columns} of {c.lines} x {c.pixels}",
+            f"convolution {size}: tile of {self.rows} {rows} x {self.tile} {columns} of {c.lines} x {c.pixels}",
             f"input {read}",
         )
 

@@ -40,7 +40,8 @@ class Cpp(Dialect):
         "fmod.int64": "({0} % {1})", "fmod.int32": "({0} % {1})",
         "pow": "std::pow({0}, {1})", "atan2": "std::atan2({0}, {1})",
         "max": "k_max({0}, {1})", "min": "k_min({0}, {1})",
-        **{f"{op}.int64": f"k_{op}<int64_t>({{0}}, {{1}})" for op in ("floordiv", "mod", "max", "min")},  # literals are int
+        # Integer literals are int, whatever stands beside them.
+        **{f"{op}.int64": f"k_{op}<int64_t>({{0}}, {{1}})" for op in ("floordiv", "mod", "max", "min")},
         "lt": "({0} < {1})", "le": "({0} <= {1})", "gt": "({0} > {1})", "ge": "({0} >= {1})",
         "eq": "({0} == {1})", "ne": "({0} != {1})",
         "and": "({0} & {1})", "or": "({0} | {1})", "xor": "({0} ^ {1})", "shl": "({0} << {1})", "shr": "({0} >> {1})",
@@ -51,7 +52,7 @@ class Cpp(Dialect):
     }  # fmt: skip
 
     def function(self, e: Expr, arguments: Iterable[str]) -> str:
-        """A call; a limit that is a number other than NaN takes one instruction, which keeps NaN in the other argument."""
+        """A call; a limit that is a number takes one instruction, which keeps NaN in the other argument."""
         texts = list(arguments)
         if e.op in ("max", "min") and e.args[0].dtype in FLOATS:
             for x, limit in ((0, 1), (1, 0)):

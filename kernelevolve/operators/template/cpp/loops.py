@@ -65,7 +65,7 @@ def parallel_for(params: Mapping[str, Any], extra: str = "") -> str:
 
 
 def cost_ns(space: Space) -> float:
-    """A rough time in one thread, from counts: 0.1 ns an operation, 1.5 ns a costly function; a big number if unknown."""
+    """A rough time in one thread, from counts: 1.5 ns for a costly function; a big number if unknown."""
     points = space.size(range(-len(space.shape), 0))
     if points is None:
         return 1e9

@@ -23,7 +23,14 @@ from kernelevolve.operators.template.cpp.anchor import (
     write_value,
 )
 from kernelevolve.operators.template.cpp.product import STACK_BYTES, Product
-from kernelevolve.operators.template.cpp.tiles import BYTES, dot_function, tile_function, vector_type
+from kernelevolve.operators.template.cpp.tiles import (
+    BYTES,
+    dot_function,
+    mask_type,
+    tile_function,
+    transpose_function,
+    vector_type,
+)
 from kernelevolve.operators.template.graph import Graph
 from kernelevolve.operators.template.scalar import Scope
 from kernelevolve.operators.template.template import Kernel, KernelSource, Parameter, Template
@@ -155,6 +162,7 @@ class _Writer:
         self.depth = int(given.get("depth", 0)) or p.depth
         self.gathers = not p.anchor.fits(p.position, p.ranges)
         self.dot = given.get("form", "tiles") == "dot" and _dots(p) and not self.gathers
+        self.dots = 8 if self.block <= 2 else 4
         self.task_rows = min(int(given.get("strips", 8)), -(-p.rows // self.block)) * self.block
         self.pack = str(given.get("pack", "private"))
         in_place = p.b is not None and p.b.step(-1) == 1 and p.columns >= self.width
@@ -162,6 +170,8 @@ class _Writer:
             self.pack = "shared"
         if self.gathers or (self.pack == "private" and self.width * p.depth * BYTES[self.kind] > STACK_BYTES):
             self.pack = "private" if self.gathers else "shared"
+        packed = not self.dot and self.pack != "none" and p.b is not None
+        self.transposes = packed and p.b is not None and p.b.step(-1) != 1 and p.b.step(-4) == 1
         self.root = Scope(CPP)
         self.scratch: dict[str, int] = {}
 
@@ -175,14 +185,17 @@ class _Writer:
         a = p.a or _copied(p)
         if self.dot:
             assert p.b is not None
-            tile = dot_function(name, self.kind, lanes=self.lanes, columns=4, depth=p.depth, row_step=a.step(-2),
+            tile = dot_function(name, self.kind, lanes=self.lanes, columns=self.dots, depth=p.depth, row_step=a.step(-2),
                                 column_step=p.b.step(-1), width=32)  # fmt: skip
         else:
             step = p.b.step(-4) if self.pack == "none" and p.b is not None else self.width
             tile = tile_function(name, self.kind, lanes=self.lanes, vectors=self.vectors, row_step=a.step(-2),
                                  loops=[("k", "depth", a.step(-4), step)], width=self._tile_width)  # fmt: skip
+        if self.dot or self.transposes:
+            tile = join(mask_type(name, self.kind, self.lanes), "", tile)
+        if self.transposes:
+            tile = f"{tile}\n\n{transpose_function(name, kind=self.kind, lanes=self.lanes)}"
         code = f"""{vector_type(name, self.kind, self.lanes)}
-
 {tile}
 
 extern "C" void {name}(
@@ -237,32 +250,49 @@ for (int64_t b = 0; b < {p.batches}; b++)
 
     def _pack_panel(self, to: str) -> str:
         """Copy (or compute) panel `p` of the right operand: {width} columns side by side, one row per k."""
-        p, along_k = self.p, self.p.b is not None and self.p.b.step(-1) != 1 and self.p.b.step(-4) == 1
-        outer = Scope(CPP, self.root, {-3: "b"})
-        middle = Scope(CPP, outer, {-1: "n"} if along_k else {-4: "k"})
-        inner = Scope(CPP, middle, {-4: "k"} if along_k else {-1: "n"})
-        text = write_value(inner, p.right)
-        put = [*inner.lines, f"to[k * {self.width} + n - n0] = {text};"]
+        p = self.p
         clear = ""
         if p.columns % self.width:
             clear = f"if (n_end - n0 < {self.width}) std::fill_n(to, {p.depth * self.width}, {self.kind}(0));"
-        if along_k:
-            loops = f"""for (int64_t k0 = 0; k0 < {p.depth}; k0 += 16)
-    for (int64_t n = n0; n < n_end; n++) {{
-{indent(middle.lines, 2)}
-        for (int64_t k = k0; k < std::min<int64_t>(k0 + 16, {p.depth}); k++) {{
-{indent(put, 3)}
-        }}
-    }}"""
-        else:
-            loops = f"""for (int64_t k = 0; k < {p.depth}; k++) {{
-{indent(middle.lines, 1)}
+        head = join(f"{self.kind}* __restrict to = {to};", clear)
+        if self.transposes:
+            return join(head, self._transposed())
+        outer = Scope(CPP, self.root, {-3: "b"})
+        middle = Scope(CPP, outer, {-4: "k"})
+        inner = Scope(CPP, middle, {-1: "n"})
+        text = write_value(inner, p.right)
+        loops = f"""for (int64_t k = 0; k < {p.depth}; k++) {{
+{indent(middle.lines)}
     #pragma omp simd
     for (int64_t n = n0; n < n_end; n++) {{
-{indent(put, 2)}
+{indent([*inner.lines, f"to[k * {self.width} + n - n0] = {text};"], 2)}
     }}
 }}"""
-        return join(f"{self.kind}* __restrict to = {to};", clear, *outer.lines, loops)
+        return join(head, *outer.lines, loops)
+
+    def _transposed(self) -> str:
+        """The panel of an operand whose rows are the product's columns: squares are turned in registers."""
+        p, w, lanes = self.p, self.width, self.lanes
+        assert p.b is not None
+        step, batch = p.b.step(-1), ("b", p.b.step(-3) if p.batches > 1 else 0)
+        square = f"{_address(pointer(p.b.base), p.b.constant, batch, ('n', step), ('k', 1))}, {step}, to + k * {w} + n - n0, {w}"
+        one = _address("", p.b.constant, batch, ("n", step), ("k", 1)).removeprefix(" + ")
+        single = f"to[k * {w} + n - n0] = {pointer(p.b.base)}[{one}];"
+        edge = one.replace(f"n * {step}", f"(n + i) * {step}")
+        rest = ""
+        if p.depth % lanes:
+            several = f"to[k * {w} + n - n0 + i] = {pointer(p.b.base)}[{edge}];"
+            rest = f"for (; k < {p.depth}; k++)\n    for (int64_t i = 0; i < {lanes}; i++) {several}"
+        squares = join(f"for (; k + {lanes} <= {p.depth}; k += {lanes}) {self.kernel.name}_transpose({square});", rest)
+        last = ""
+        if p.columns % lanes:
+            last = f"for (; n < n_end; n++)\n    for (int64_t k = 0; k < {p.depth}; k++) {single}"
+        return f"""int64_t n = n0;
+for (; n + {lanes} <= n_end; n += {lanes}) {{
+    int64_t k = 0;
+{indent(squares)}
+}}
+{last}"""
 
     def _strips(self, right: str, c: str) -> str:
         """All strips of a task, through the summed index."""
@@ -375,19 +405,19 @@ for (int64_t b = 0; b < {p.batches}; b++) {{
 }}"""
 
     def _dot(self) -> str:
-        """32 columns a task, four dot products of four rows at a time."""
+        """32 columns a task, a few dot products of up to four rows at a time."""
         p, name = self.p, self.kernel.name
         assert p.b is not None
         right = _address(
             pointer(p.b.base), p.b.constant, ("b", p.b.step(-3) if p.batches > 1 else 0), ("n", p.b.step(-1))
         )
-        rest = p.columns % 4
+        rest = p.columns % self.dots
         left, c = self._left("0"), "tile + (m - m0) * 32 + n - n0"
         calls: list[str] = []
         for rows in (min(self.block, 4), p.rows % min(self.block, 4)):
             if rows:
                 test = f"m + {rows} <= m_end" if not calls else "m < m_end"
-                inner = f"int64_t n = n0;\nfor (; n + 4 <= n_end; n += 4) {name}_tile<{rows}, 4>({left}, {right}, {c});"
+                inner = f"int64_t n = n0;\nfor (; n + {self.dots} <= n_end; n += {self.dots}) {name}_tile<{rows}, {self.dots}>({left}, {right}, {c});"
                 if rest:
                     inner += f"\nif (n < n_end) {name}_tile<{rows}, {rest}>({left}, {right}, {c});"
                 head = f"for (; {test}; m += {rows}) {{" if not calls else f"if ({test}) {{"

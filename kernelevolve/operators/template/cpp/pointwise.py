@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -85,8 +86,11 @@ class Pointwise(Template):
         comment = [
             f"{', '.join(kernel.outputs)}: elementwise over {sizes}; "
             + (f"{params['simd']} lanes" if params.get("vectorise", True) else "scalar, for the gathers")
-            + (f", threads share the {'rows' if rank > 1 else 'elements'} ({params.get('schedule', 'static')})" if threads
-               else ", one thread: too little work to wake others")
+            + (
+                f", threads share the {'rows' if rank > 1 else 'elements'} ({params.get('schedule', 'static')})"
+                if threads
+                else ", one thread: too little work to wake others"
+            )
         ]  # fmt: skip
         return loops.finish(graph, kernel, space, root, comment, params.get("search", "branchless"))
 
@@ -173,7 +177,7 @@ def _pieces(space: Space) -> list[tuple[int, int | str, Space]]:
     if not isinstance(size, int) or not cuts or len(cuts) > 8 or size // (len(cuts) + 1) < 8:
         return [(0, size, space)]
     edges = [0, *cuts, size]
-    return [(a, b, _between(space, -1, a, b)) for a, b in zip(edges, edges[1:], strict=False)]
+    return [(a, b, _between(space, -1, a, b)) for a, b in itertools.pairwise(edges)]
 
 
 def _branches(space: Space, outer: Sequence[int]) -> list[tuple[str, Space]]:
@@ -184,8 +188,7 @@ def _branches(space: Space, outer: Sequence[int]) -> list[tuple[str, Space]]:
         if cuts and isinstance(size, int) and len(cuts) < 64:
             edges = [0, *cuts, size]
             return [
-                (f"{loops.variable(dim, rank)} < {b}", _between(space, dim, a, b))
-                for a, b in zip(edges, edges[1:], strict=False)
+                (f"{loops.variable(dim, rank)} < {b}", _between(space, dim, a, b)) for a, b in itertools.pairwise(edges)
             ]
     return [("", space)]
 
@@ -201,6 +204,7 @@ def _chain(pieces: Sequence[tuple[str, list[str]]]) -> list[str]:
 
 
 def extent(space: Space, dims: Sequence[int]) -> str:
+    """How many points there are along dimensions, as text."""
     return " * ".join(loops.bound(space.shape[d]) for d in dims)
 
 
@@ -213,6 +217,7 @@ def _row_loop(space: Space, outer: Sequence[int], names: Mapping[int, str]) -> t
 
 
 def decoded(space: Space, outer: Sequence[int], names: Mapping[int, str]) -> list[str]:
+    """The statement that finds the position of a row from its number."""
     parts = []
     for k, d in enumerate(outer):
         later = 1

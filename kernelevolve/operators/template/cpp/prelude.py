@@ -55,8 +55,8 @@ template <class T> static inline T k_min(T a, T b) {  // NaN wins, as in torch; 
     const T m = a < b ? a : b;
     return a != a ? a : m;
 }""",
-    "k_at_least": "template <class T> static inline T k_at_least(T x, T low) { return low > x ? low : x; }  // NaN stays",
-    "k_at_most": "template <class T> static inline T k_at_most(T x, T high) { return high < x ? high : x; }  // NaN stays",
+    "k_at_least": "template <class T> static inline T k_at_least(T x, T low) { return low > x ? low : x; }  // NaN too",
+    "k_at_most": "template <class T> static inline T k_at_most(T x, T top) { return top < x ? top : x; }  // NaN too",
     "k_floordiv": """\
 template <class T> static inline T k_floordiv(T a, T b) { return a / b - ((a % b != 0) & ((a < 0) != (b < 0))); }
 static inline float k_floordiv(float a, float b) {
@@ -68,11 +68,12 @@ static inline double k_floordiv(double a, double b) {
     return b == 0 ? a / b : std::rint(q) - double((r != 0) & ((r < 0) != (b < 0)));
 }""",
     "k_mod": """\
-template <class T> static inline T k_mod(T a, T b) { const T r = a % b; return r + ((r != 0) & ((r < 0) != (b < 0)) ? b : T(0)); }
-static inline float k_mod(float a, float b) { const float r = std::fmod(a, b); return (r != 0) & ((r < 0) != (b < 0)) ? r + b : r; }
-static inline double k_mod(double a, double b) { const double r = std::fmod(a, b); return (r != 0) & ((r < 0) != (b < 0)) ? r + b : r; }""",
+template <class T> static inline T k_mod_sign(T r, T b) { return (r != 0) & ((r < 0) != (b < 0)) ? r + b : r; }
+template <class T> static inline T k_mod(T a, T b) { return k_mod_sign<T>(a % b, b); }
+static inline float k_mod(float a, float b) { return k_mod_sign(std::fmod(a, b), b); }
+static inline double k_mod(double a, double b) { return k_mod_sign(std::fmod(a, b), b); }""",
     "k_exp": """\
-static inline float k_exp(float x) {  // 2^n * e^r with |r| <= ln(2)/2; the scale in two steps, for subnormal results
+static inline float k_exp(float x) {  // 2^n * e^r with |r| <= ln(2)/2
     const float c = x < -104.0f ? -104.0f : x > 89.0f ? 89.0f : x;
     const float t = std::fma(c, 1.44269504f, 12582912.0f), n = t - 12582912.0f;
     const float r = std::fma(n, -1.42860677e-6f, std::fma(n, -0.693145752f, c));
@@ -81,8 +82,9 @@ static inline float k_exp(float x) {  // 2^n * e^r with |r| <= ln(2)/2; the scal
     p = std::fma(p, r, 1.666652e-1f);
     p = std::fma(p, r, 4.9999994e-1f);
     p = std::fma(p, r * r, r) + 1.0f;
-    const int32_t k = k_bits(t) - 0x4b400000, half = k >> 1;
-    return p * k_from_bits((half + 127) << 23) * k_from_bits((k - half + 127) << 23);
+    const bool low = x < -64.0f;  // the scale in two steps, for results that are subnormal or above 2^127
+    const uint32_t exponent = low ? (126u + 64u) << 23 : 126u << 23;
+    return p * k_from_bits(int32_t((uint32_t(k_bits(t)) << 23) + exponent)) * (low ? 1.08420217e-19f : 2.0f);
 }""",
     "k_exp2": """\
 static inline float k_exp2(float x) {

@@ -29,10 +29,16 @@ from kernelevolve.operators.template.scalar import Scope
 from kernelevolve.operators.template.template import Kernel, KernelSource, Parameter, Template
 
 ROW, COLUMN, SEGMENT = index(-2), index(-1), index(-3)
-THREADS = Parameter(
-    "threads", "many", ("many", "one"), ("launch_overhead", "single_thread", "imbalance"),
-    "parts counted and written in parallel, or all by one thread without a barrier",
-)  # fmt: skip
+def threads(items: int) -> Parameter:
+    """The decision about threads; a barrier costs as much as counting some ten thousand entries."""
+    return Parameter(
+        "threads",
+        "many" if items >= 1 << 16 else "one",
+        ("many", "one"),
+        ("launch_overhead", "single_thread", "imbalance"),
+        "parts counted and written in parallel, or all by one thread without a barrier",
+    )
+
 
 PARTS = """\
 const int64_t threads = omp_get_num_threads(), part = omp_get_thread_num();
@@ -131,7 +137,7 @@ class Compact(Template):
                 ("not_vectorised", "reduction_chain"),
                 "copy every row and advance by the mask, or test the mask",
             )
-        return (THREADS, copy)
+        return (threads(kept.rows), copy)
 
     def emit(self, graph: Graph, kernel: Kernel) -> KernelSource:
         """The counting function, then the writing one."""
@@ -319,6 +325,7 @@ for (int64_t s = {begin}; s < {end}; s++) {{
             loop = f"for (int64_t l = 0; l < length; l++) {{\n{indent(step)}\n}}"
             if self.kernel.params.get("copy") == "ahead" and columns == 1:
                 loop = f"""if (to + 8 <= limit && length <= 8 && from + 8 <= {self.kept.rows}) {{
+    #pragma omp simd
     for (int64_t l = 0; l < 8; l++) {{  // what is too much is overwritten by the next segment
 {indent(step, 2)}
     }}

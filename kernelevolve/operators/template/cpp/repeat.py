@@ -19,7 +19,7 @@ from kernelevolve.operators.template.cpp.anchor import (
     write_value,
 )
 from kernelevolve.operators.template.cpp.dialect import STORAGE
-from kernelevolve.operators.template.cpp.ragged import COLUMN, PARTS, ROW, SEGMENT, THREADS
+from kernelevolve.operators.template.cpp.ragged import COLUMN, PARTS, ROW, SEGMENT, threads
 from kernelevolve.operators.template.expr import Expr
 from kernelevolve.operators.template.graph import Graph, Op
 from kernelevolve.operators.template.scalar import Scope
@@ -41,7 +41,8 @@ class Repeat(Template):
 
     def parameters(self, graph: Graph, ops: tuple[str, ...], facts: Mapping[str, Any]) -> tuple[Parameter, ...]:
         """How many threads."""
-        return (THREADS,)
+        total = _Repetition(graph, ops).total
+        return (threads(total if isinstance(total, int) else 0),)
 
     def emit(self, graph: Graph, kernel: Kernel) -> KernelSource:
         """Lengths added up per part, then segments written in parallel."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kernelevolve.operators.template.affine import ravel, strides_of
 from kernelevolve.operators.template import rewrite
+from kernelevolve.operators.template.affine import ravel, strides_of
 from kernelevolve.operators.template.cpp import loops, search
 from kernelevolve.operators.template.cpp.accumulate import BLOCK, Accumulator, accumulate
 from kernelevolve.operators.template.cpp.dialect import STORAGE, identifier
@@ -25,7 +25,7 @@ from kernelevolve.operators.template.template import Kernel, KernelSource, Param
 KEEP_BYTES = 128 * 1024
 """Largest buffer for one row, on the thread's stack."""
 CHUNKS = 64
-"""Pieces of a row whose partial results are combined in order when threads share a row; fixed, so that results are too."""
+"""Pieces of a row that threads share; a fixed number, combined in order, so that results are the same each time."""
 
 
 class Rows(Template):
@@ -122,7 +122,8 @@ def _comment(kernel: Kernel, space: Space, keep: Sequence[str]) -> str:
     kept = f", {', '.join(keep)} kept between stages" if keep else ""
     return (
         f"{', '.join(kernel.outputs)}: {rows} rows of {row}, {stages} reduction stage{'s' if stages > 1 else ''} "
-        f"({', '.join(r.op for r in space.reductions)}), {params['simd']} lanes x {params.get('streams', 1)} accumulators, {threads}{kept}"
+        f"({', '.join(r.op for r in space.reductions)}), {params['simd']} lanes x "
+        f"{params.get('streams', 1)} accumulators, {threads}{kept}"
     )
 
 

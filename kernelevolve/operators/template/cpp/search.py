@@ -1,8 +1,8 @@
 """Search in a sorted table: a function per table, written for its length.
 
-branchless: halving with conditional adds and a fixed number of steps, so a vectorised loop searches for as many values as
-it has lanes (by gathers). linear: compare with every entry and count; best for a handful. scalar: the same halving,
-one value at a time; better where gathers are slow.
+branchless: halving with conditional adds and a fixed number of steps, so that a vectorised loop searches for as many
+values as it has lanes, by gathers; in a scalar loop the same steps of neighbours overlap. linear: compare with every
+entry and count; best for a handful.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def function(graph: Graph, e: Expr, flavour: str) -> str:
 
     side = "right" if e.right else "left"
     lines = [
-        f"static inline int64_t search_{name}_{side}(const {kind}* table, {Cpp.types[table.dtype]} x) {{  // {n} entries"
+        f"static inline int64_t search_{name}_{side}(const {kind}* table, {Cpp.types[table.dtype]} x) {{",
     ]
     if flavour == "linear" and n <= LINEAR_LIMIT:
         lines.append(f"    {count} n = 0;")

@@ -66,6 +66,42 @@ static inline __attribute__((always_inline)) void {name}_tile(
 }}"""
 
 
+def mask_type(name: str, kind: str, lanes: int) -> str:
+    """The integers that choose elements of vectors in a shuffle."""
+    integer = {"float": "int32_t", "double": "int64_t"}[kind]
+    return f"typedef {integer} {name}_mask __attribute__((vector_size({lanes * BYTES[kind]})));"
+
+
+def _mask(name: str, order: Sequence[int]) -> str:
+    return f"{name}_mask{{{', '.join(map(str, order))}}}"
+
+
+def transpose_function(name: str, *, kind: str, lanes: int) -> str:
+    """`NAME_transpose(from, step, to, width)`: a square of `lanes` rows becomes columns, in registers.
+
+    Interleaving the two halves of the rows log2(lanes) times transposes them.
+    """
+    half = lanes // 2
+    low = _mask(name, [k // 2 + (k % 2) * lanes for k in range(lanes)])
+    high = _mask(name, [half + k // 2 + (k % 2) * lanes for k in range(lanes)])
+    return f"""static inline void {name}_transpose(
+    const {kind}* __restrict from, int64_t step, {kind}* __restrict to, int64_t width) {{
+    {name}_vec row[{lanes}], mixed[{lanes}];
+    for (int i = 0; i < {lanes}; i++) row[i] = *(const {name}_vec*)(from + i * step);
+    #pragma GCC unroll 4
+    for (int round = 0; round < {lanes.bit_length() - 1}; round++) {{
+        #pragma GCC unroll {half}
+        for (int i = 0; i < {half}; i++) {{
+            mixed[2 * i] = __builtin_shuffle(row[i], row[i + {half}], {low});
+            mixed[2 * i + 1] = __builtin_shuffle(row[i], row[i + {half}], {high});
+        }}
+        #pragma GCC unroll {lanes}
+        for (int i = 0; i < {lanes}; i++) row[i] = mixed[i];
+    }}
+    for (int i = 0; i < {lanes}; i++) *({name}_vec*)(to + i * width) = row[i];
+}}"""
+
+
 def _term(variable: str, step: int | str) -> str:
     if isinstance(step, str):
         return step
@@ -80,6 +116,8 @@ def dot_function(
     For few rows: nothing is packed, every element of `b` is read once, and the sum of a vector's lanes comes last.
     """
     whole = depth // lanes * lanes
+    steps = [lanes >> k for k in range(1, lanes.bit_length())]
+    halves = [f"v += __builtin_shuffle(v, {_mask(name, [k ^ by for k in range(lanes)])});" for by in steps]
     rest = f"""
     for (int64_t k = {whole}; k < {depth}; k++)
         for (int i = 0; i < ROWS; i++)
@@ -100,8 +138,8 @@ static inline __attribute__((always_inline)) void {name}_tile(
     }}
     for (int i = 0; i < ROWS; i++)
         for (int j = 0; j < COLUMNS; j++) {{
-            {kind} total = 0;
-            for (int l = 0; l < {lanes}; l++) total += sum[i][j][l];
-            c[i * {width} + j] = total;
+            {name}_vec v = sum[i][j];
+{indent(halves, 3)}
+            c[i * {width} + j] = v[0];
         }}{rest if depth % lanes else ""}
 }}"""

@@ -2,8 +2,8 @@
 
 A rule has the operator's name with overload ("aten.max.dim") or without ("aten.gelu") and is found in any file of
 this folder. It takes the builder and the call, adds operations, and answers with the name of its value (a tuple for
-several). It answers None when it cannot lower this call, for example an argument it does not know: the call then stays in
-PyTorch as `opaque`, as a call without a rule does.
+several). It answers None when it cannot lower this call, for example an argument it does not know: the call then
+stays in PyTorch as `opaque`, as a call without a rule does.
 
     @lowers("aten.relu")
     def relu(b: Builder, call: Call) -> str | None:

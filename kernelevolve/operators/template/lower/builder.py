@@ -213,11 +213,17 @@ def lower(captured: Mapping[str, Any], keep: Collection[str] = ()) -> Graph:
         calls.update({op.name: call.name for op in b.ops[before:]})
     outputs = _outputs(b, captured["outputs"])
     graph = Graph(
-        values=b.values, inputs=tuple(captured["inputs"]), parameters=dict(captured["parameters"]),
-        ops=_alive(b, outputs), outputs=outputs, argument_names=tuple(captured["arguments"]),
-        access=dict(captured["inputs"]), constants={n: c["values"] for n, c in captured["constants"].items()}, calls=calls,
+        values=b.values,
+        inputs=tuple(captured["inputs"]),
+        parameters=dict(captured["parameters"]),
+        ops=_alive(b, outputs),
+        outputs=outputs,
+        argument_names=tuple(captured["arguments"]),
+        access=dict(captured["inputs"]),
+        constants={n: c["values"] for n, c in captured["constants"].items()},
+        calls=calls,
         fixed=dict(captured.get("fixed", {})),
-    )  # fmt: skip
+    )
     return graph
 
 
@@ -252,7 +258,7 @@ def _keep(b: Builder, call: Call) -> None:
             name = b.materialised(value["ref"])
             if name not in inputs:
                 inputs.append(name)
-            return "{%d}" % inputs.index(name)
+            return f"{{{inputs.index(name)}}}"
         if isinstance(value, dict) and "sym" in value:
             return str(value["sym"])
         if isinstance(value, dict) and "dtype" in value:

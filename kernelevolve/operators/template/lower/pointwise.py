@@ -143,10 +143,17 @@ def power(b: Builder, c: Call) -> str | None:
         return emit(b, c, call("pow", x, operand(b, c, "exponent", c.dtype))) if c.dtype in FLOATS else None
     exponent = c["exponent"]
     known: dict[float, Callable[[], Expr]] = {
-        0: lambda: const(1, c.dtype), 1: lambda: x, 2: lambda: x * x, 3: lambda: x * x * x, 4: lambda: (x * x) * (x * x),
-        0.5: lambda: call("sqrt", x), -0.5: lambda: call("rsqrt", x), -1: lambda: call("reciprocal", x),
-        -2: lambda: call("reciprocal", x * x), 1.5: lambda: x * call("sqrt", x),
-    }  # fmt: skip
+        0: lambda: const(1, c.dtype),
+        1: lambda: x,
+        2: lambda: x * x,
+        3: lambda: x * x * x,
+        4: lambda: (x * x) * (x * x),
+        0.5: lambda: call("sqrt", x),
+        -0.5: lambda: call("rsqrt", x),
+        -1: lambda: call("reciprocal", x),
+        -2: lambda: call("reciprocal", x * x),
+        1.5: lambda: x * call("sqrt", x),
+    }
     if exponent in known and (c.dtype in FLOATS or exponent in (1, 2, 3, 4)):
         return emit(b, c, known[exponent]())
     return emit(b, c, call("pow", x, const(exponent, c.dtype))) if c.dtype in FLOATS else None

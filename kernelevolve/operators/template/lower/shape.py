@@ -11,8 +11,18 @@ from kernelevolve.operators.template.lower.builder import Builder, Call, NotLowe
 from kernelevolve.operators.template.lower.pointwise import emit
 
 
-@lowers("aten.view", "aten.reshape", "aten._unsafe_view", "aten.flatten", "aten.unflatten", "aten.view_as", "aten.unsqueeze",
-        "aten.squeeze", "aten._reshape_alias", "aten.reshape_as")  # fmt: skip
+@lowers(
+    "aten.view",
+    "aten.reshape",
+    "aten._unsafe_view",
+    "aten.flatten",
+    "aten.unflatten",
+    "aten.view_as",
+    "aten.unsqueeze",
+    "aten.squeeze",
+    "aten._reshape_alias",
+    "aten.reshape_as",
+)
 def reshape(b: Builder, c: Call) -> str | None:
     """Same elements, same order; the capture knows the shape."""
     if b.dtype(c["self"]) != c.dtype:
