@@ -128,7 +128,7 @@ def markdown(rows: list[dict[str, object]], args: argparse.Namespace, environmen
         f"median {statistics.median(ratio.values()):.3f}",
     ]
     both = [
-        (min(float(r["eager_ratio"]), float(r["compile_ratio"]))) for r in good if r.get("compile_ratio") not in ("", None)
+        min(float(r["eager_ratio"]), float(r["compile_ratio"])) for r in good if r.get("compile_ratio") not in ("", None)
     ]
     if both:
         lines.append(f"- geomean over min(eager, compile): **{geomean(both):.3f}** (n = {len(both)} of {len(rows)})")
@@ -146,7 +146,8 @@ def markdown(rows: list[dict[str, object]], args: argparse.Namespace, environmen
             + ", ".join(f"{k.removesuffix('_s')} {v:.2f} s" for k, v in cost.items())
             + f"; the framework's own share of the wall time: {100 * share:.1f} %"
         )
-    lines += ["", "| problem | eager | compile | best (fastest baseline) | interval | first 3 drafts | random | what won |"]
+    header = "| problem | eager | compile | best (fastest baseline) | interval | first 3 drafts | random | what won |"
+    lines += ["", header]
     lines += ["|---|---|---|---|---|---|---|---|"]
     for r in sorted(rows, key=lambda r: -float(r.get("best_ratio", 0) or 0)):
         lines.append(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, Self
 
 from kernelevolve import errors, operators, platforms, records
@@ -24,17 +24,14 @@ logger = logging.getLogger(__name__)
 class Evaluator(Protocol):
     """What a study asks of an evaluator; `kernelevolve.evaluation.Evaluator` is the one."""
 
-    reruns: tuple[Result, ...]
-    """The full results behind the last `confirm`."""
-
     def start(self) -> Any:
         """Measure the baselines; answers a record with `timings`, `again` and `environment`."""
 
     def evaluate(self, proposal: Proposal) -> Result:
         """One verdict."""
 
-    def confirm(self, proposal: Proposal) -> tuple[Interval, ...]:
-        """Ratios to the fastest baseline in fresh processes; 0 for one that was not correct."""
+    def confirm(self, *proposals: Proposal) -> list[tuple[Result, ...]]:
+        """Each proposal's results in fresh processes."""
 
     def close(self) -> None:
         """End every process; `start` begins anew."""
@@ -52,7 +49,7 @@ class Session:
         self.tree = Tree()
         self._writer = writer
         self._evaluator, self._started = evaluator, False
-        self._under_way: int | None = None
+        self._confirming = False
         self._prepared: Operator | None = None
         self._asked: Selection | None = None
         self._written: Proposal | None = None
@@ -117,35 +114,41 @@ class Session:
         return self._evaluator
 
     def _on_stage(self, stage: str, seconds: float, status: str) -> None:
-        number = self._under_way or len(self.tree) + 1
-        self._writer.append("stage", {"number": number, "stage": stage, "seconds": seconds, "status": status})
+        if not self._confirming:  # a `confirm` record holds the stages' outcome
+            number = len(self.tree) + 1
+            self._writer.append("stage", {"number": number, "stage": stage, "seconds": seconds, "status": status})
 
-    def _measure_again(self, node: Node) -> bool:
-        """Re-measure a node in fresh processes and journal it; says whether that gave an answer."""
+    def _measure_again(self, nodes: Sequence[Node]) -> bool:
+        """Re-measure nodes in fresh processes and journal that; says whether each of them got an answer."""
         evaluator = self._start_evaluator()
-        self._under_way = node.number
+        self._confirming = True
         try:
             with self._accounts.clock("confirm"):
-                intervals = evaluator.confirm(node.proposal)
+                found = evaluator.confirm(*(node.proposal for node in nodes))
         finally:
-            self._under_way = None
-        pairs = [(i, r) for i, r in zip(intervals, evaluator.reruns, strict=True)
-                 if r.status is not Status.HARNESS_ERROR]
-        if not pairs:
+            self._confirming = False
+        answered = [self._learn_again(node, results) for node, results in zip(nodes, found, strict=True)]
+        return all(answered)
+
+    def _learn_again(self, node: Node, results: Sequence[Result]) -> bool:
+        """Journal one node's re-measurements and take them into the tree."""
+        reruns = [r for r in results if r.status is not Status.HARNESS_ERROR]
+        if not reruns:
             logger.warning("node %d could not be measured again through no fault of its own", node.number)
             return False
-        intervals = tuple(interval for interval, _ in pairs)
-        refuted = any(not rerun.correct for _, rerun in pairs)
-        again = pooled_by_baseline(rerun for _, rerun in pairs)
+        # What was not correct in a fresh process is worth nothing there.
+        intervals = tuple(r.ratio if r.correct and r.ratio else Interval(0.0, 0.0, 0.0, 0) for r in reruns)
+        refuted = any(not r.correct for r in reruns)
+        again = pooled_by_baseline(reruns)
         self._writer.append("confirm", {
             "number": node.number,
-            "baselines": [rerun.reference for _, rerun in pairs],
+            "baselines": [r.reference for r in reruns],
             "refuted": refuted,
             "intervals": records.to_dict(intervals),
             "confirmed": records.to_dict(again),
-            "statuses": [rerun.status.value for _, rerun in pairs],
-            "details": [rerun.detail for _, rerun in pairs],
-            "timings": [records.to_dict(rerun.timings) for _, rerun in pairs],
+            "statuses": [r.status.value for r in reruns],
+            "details": [r.detail for r in reruns],
+            "timings": [records.to_dict(r.timings) for r in reruns],
         })
         result = dataclasses.replace(node.result, confirmations=node.result.confirmations + intervals, confirmed=again)
         self.tree.update(dataclasses.replace(node, result=result))

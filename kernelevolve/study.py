@@ -205,8 +205,8 @@ class Study(Session):
                     done += 1
                     if progress:
                         progress(node)
-                for finalist in self._unconfirmed(FINALISTS):
-                    if wish or not self._measure_again(finalist):
+                for finalists in self._unconfirmed(FINALISTS):
+                    if wish or not self._measure_again(finalists):
                         break
             except BaseException as error:
                 self._break_off(f"{type(error).__name__}: {error}".rstrip(": "), done)
@@ -221,18 +221,19 @@ class Study(Session):
         node = self.tree.node(number)
         if node.fitness <= 0:
             raise errors.StudyError(f"node {number} is {node.status.value}: only a correct, timed one can be confirmed")
-        if not self._measure_again(node):
+        if not self._measure_again([node]):
             raise errors.WorkerError(f"node {number} could not be measured again, through no fault of its own")
         return self.tree.node(number)
 
-    def _unconfirmed(self, finalists: int) -> Iterator[Node]:
+    def _unconfirmed(self, finalists: int) -> Iterator[list[Node]]:
         """The fastest nodes, then whoever leads, until the leader is one that was measured again: the best of many
         noisy numbers is too good.
         """
-        yield from [n for n in self.tree.ranked()[:finalists] if not n.result.confirmations]
+        if first := [n for n in self.tree.ranked()[:finalists] if not n.result.confirmations]:
+            yield first
         for _ in range(finalists):
             if (leader := self.tree.best) and not leader.result.confirmations:
-                yield leader
+                yield [leader]
 
     # ---- the engineer's hand ----
 

@@ -41,7 +41,6 @@ class Judge:
         self.evaluated: list[str] = []
         self.confirmed: list[str] = []
         self.started = self.closed = 0
-        self.reruns: tuple[Result, ...] = ()
 
     def start(self) -> dict[str, Any]:
         self.started += 1
@@ -53,10 +52,9 @@ class Judge:
         time.sleep(self.delay_s)
         return answer(proposal, self.failing)
 
-    def confirm(self, proposal: Proposal) -> tuple[Interval, ...]:
-        self.confirmed.append(proposal.source)
-        self.reruns = tuple(answer(proposal, 0.0, slower=1 / self.again) for _ in range(3))
-        return tuple(r.ratio or Interval(0, 0, 0) for r in self.reruns)
+    def confirm(self, *proposals: Proposal) -> list[tuple[Result, ...]]:
+        self.confirmed += [p.source for p in proposals]
+        return [tuple(answer(p, 0.0, slower=1 / self.again) for _ in range(3)) for p in proposals]
 
     def close(self) -> None:
         self.closed += 1

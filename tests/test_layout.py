@@ -13,7 +13,8 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "kernelevolve"
 
 STAGES = {
-    "problems", "search", "knowledge", "operators", "evaluation", "languages", "platforms", "profiling", "store", "views",
+    "problems", "search", "knowledge", "operators", "evaluation", "languages", "platforms", "profiling", "store",
+    "views",
 }  # fmt: skip
 SHARED = {"records", "errors", "settings", "workers", "show", "__version__"}
 # What a stage may import beside itself and the shared parts. Views read what the store and the tree hold.

@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from kernelevolve import Greedy, Random, Stall, Study, errors
-from kernelevolve.records import Interval, Node, Proposal, Result, Status
+from kernelevolve.records import Node, Proposal, Result, Status
 from tests import fakes
 from tests.fakes import Judge, Writer
 from tests.test_study import resume
@@ -132,13 +132,10 @@ def test_opening_by_name_goes_on_or_begins(tmp_path) -> None:
 
 def test_a_winner_that_fails_when_measured_again_is_not_best(tmp_path) -> None:
     class Flaky(Judge):
-        def confirm(self, proposal: Proposal) -> tuple[Interval, ...]:
-            good = super().confirm(proposal)
-            if len(self.confirmed) > 1:
-                return good
-            bad = Result(proposal, Status.WRONG_VALUE, "other inputs")
-            self.reruns = (self.reruns[0], bad, self.reruns[2])
-            return good[0], Interval(0, 0, 0), good[2]
+        def confirm(self, *proposals: Proposal) -> list[tuple[Result, ...]]:
+            first, *others = super().confirm(*proposals)
+            bad = Result(proposals[0], Status.WRONG_VALUE, "other inputs")
+            return [(first[0], bad, first[2]), *others]
 
     with fakes.study(tmp_path, name="s", evaluator=Flaky(failing=0.0)) as study:
         study.run(6)
@@ -153,17 +150,18 @@ def test_a_winner_that_fails_when_measured_again_is_not_best(tmp_path) -> None:
 
 def test_a_harness_fault_while_confirming_refutes_nobody(tmp_path) -> None:
     class Absent(Judge):
-        def confirm(self, proposal: Proposal) -> tuple[Interval, ...]:
-            self.confirmed.append(proposal.source)
-            self.reruns = (Result(proposal, Status.HARNESS_ERROR),) * 3
-            return (Interval(0, 0, 0),) * 3
+        calls = 0
+
+        def confirm(self, *proposals: Proposal) -> list[tuple[Result, ...]]:
+            self.calls += 1
+            return [(Result(p, Status.HARNESS_ERROR),) * 3 for p in proposals]
 
     judge = Absent(failing=0.0)
     with fakes.study(tmp_path, evaluator=judge) as study:
         run = study.run(5)
     assert study.tree.refuted == set()
     assert run.best is not None
-    assert len(judge.confirmed) == 1
+    assert judge.calls == 1
 
 
 def test_a_run_ends_by_the_rule_that_comes_first(tmp_path) -> None:

@@ -26,7 +26,7 @@ from kernelevolve.evaluation.bench import Bench, FaultError
 from kernelevolve.evaluation.candidate import Candidate, EndedError, SilentError
 from kernelevolve.evaluation.statistics import noise_floor, ratio
 from kernelevolve.evaluation.verdict import Verdict
-from kernelevolve.records import Diagnosis, Interval, LeafError, Problem, Proposal, Result, Status, Timing, from_dict
+from kernelevolve.records import Diagnosis, LeafError, Problem, Proposal, Result, Status, Timing, from_dict
 from kernelevolve.settings import Settings, rule_set
 
 log = logging.getLogger(__name__)
@@ -66,8 +66,6 @@ class Evaluator:
         self.threads = self.settings.threads or self.platform.threads
         self.baseline: Baseline | None = None
         self.facts: dict[str, Any] = {}
-        self.reruns: tuple[Result, ...] = ()
-        """The full results behind the last `confirm`, in its order."""
         self._scratch = scratch
         self._root: Path | None = None
         self._bench: Bench | None = None
@@ -120,15 +118,14 @@ class Evaluator:
                 log.warning("evaluation failed through no fault of the candidate: %s", reason)
         return self._result(proposal, Verdict(Status.HARNESS_ERROR, reason))
 
-    def confirm(self, proposal: Proposal, n: int = 3) -> tuple[Interval, ...]:
+    def confirm(self, *proposals: Proposal, n: int = 3) -> list[tuple[Result, ...]]:
         """Measure again `n` times, each in fresh candidate and baseline processes with new secret inputs.
 
-        Returns per repetition the ratio to the fastest baseline; one that was not correct counts as ratio 0. A
-        baseline that takes long to start (torch.compile on a cold cache) keeps its process.
+        Returns the `n` results of each proposal. A baseline that takes long to start (torch.compile on a cold cache)
+        keeps its process; within one repetition the proposals share the baselines' processes.
         """
         self.start()
-        self.reruns = ()
-        found = []
+        found: list[tuple[Result, ...]] = []
         for _ in range(n):
             assert self._bench is not None
             try:
@@ -136,10 +133,8 @@ class Evaluator:
                 self._bench.renew(AFFORDABLE_S)
             except (FaultError, KernelEvolveError) as error:
                 log.warning("a baseline is not renewed: %s", error)
-            result = self.evaluate(proposal)
-            self.reruns += (result,)
-            found.append(result.ratio if result.correct and result.ratio else Interval(0.0, 0.0, 0.0, 0))
-        return tuple(found)
+            found.append(tuple(self.evaluate(p) for p in proposals))
+        return list(zip(*found, strict=True))
 
     def close(self) -> None:
         """End every process and remove the scratch folder."""

@@ -270,15 +270,16 @@ def test_an_interrupt_leaves_an_evaluator_that_works(add):
 def test_confirm_measures_in_fresh_processes(add):
     add.start()
     before = add._bench._runners["eager"].pid
-    intervals = add.confirm(proposal(ADD_NEW), n=2)
-    assert len(intervals) == 2
-    assert all(i.value > 0 for i in intervals)
-    assert [r.status for r in add.reruns] == [Status.CORRECT] * 2
+    (results,) = add.confirm(proposal(ADD_NEW), n=2)
+    assert [r.status for r in results] == [Status.CORRECT] * 2
+    assert all(r.ratio.value > 0 for r in results)
     assert add._bench._runners["eager"].pid != before
 
 
-def test_confirm_counts_a_repetition_that_is_wrong_as_zero(add):
-    assert [i.value for i in add.confirm(proposal(ADD_NEW.replace("+", "-")), n=1)] == [0.0]
+def test_confirm_answers_each_proposal_on_its_own(add):
+    (good,), (bad,) = add.confirm(proposal(ADD_NEW), proposal(ADD_NEW.replace("+", "-")), n=1)
+    assert good.correct
+    assert bad.status is Status.WRONG_VALUE
 
 
 def test_nothing_is_left_behind(tmp_path):

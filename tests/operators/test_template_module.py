@@ -165,6 +165,25 @@ def test_operators_without_a_template_stay_in_pytorch(tmp_path: Path) -> None:
     assert any("linalg" in name for name in found.in_pytorch)
 
 
+def test_weights_and_results_that_are_not_contiguous_are_read_right(tmp_path: Path) -> None:
+    setup = "self.w = torch.nn.Parameter(torch.randn(4, 6).t())"
+    forward = """
+        q = torch.linalg.inv(x).t()
+        return x * 2 + self.w[:4, :4], q[1:].reshape(-1), self.w.exp(), torch.linalg.matrix_norm(self.w[2:])
+    """
+    check(problem_of(forward, "torch.eye(4) + 0.1 * torch.randn(4, 4)", setup), tmp_path, ulps=200)
+
+
+def test_an_argument_that_is_no_tensor_must_stay_as_it_was(tmp_path: Path) -> None:
+    problem = problem_of("return x * k + (1 if flag else 2)", "torch.randn(3, 4), 3", arguments="x, k, flag=True")
+    check(problem, tmp_path)
+    new = load(written(problem).source, tmp_path, "new").ModelNew()
+    with pytest.raises(ValueError, match="k: this kernel is written for 3, got 5"):
+        new(torch.randn(3, 4), 5)
+    with pytest.raises(ValueError, match="flag"):
+        new(torch.randn(3, 4), 3, flag=False)
+
+
 def test_sizes_known_only_at_run_time_pass_through(tmp_path: Path) -> None:
     forward = "y = torch.unique(x)\nreturn (y * 2 + 1).float().exp(), y.clamp(max=3)"
     check(problem_of(forward, "torch.randint(0, 6, (40,))"), tmp_path)

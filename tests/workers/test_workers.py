@@ -36,7 +36,7 @@ def test_a_dead_worker_is_a_worker_error_that_says_how_it_died():
 
 
 def test_a_slow_worker_is_a_worker_error_that_names_the_limit():
-    with pytest.raises(errors.WorkerError, match="within 0.3 s"):
+    with pytest.raises(errors.WorkerError, match=r"within 0\.3 s"):
         workers.call("time:sleep", 60, timeout_s=0.3)
 
 

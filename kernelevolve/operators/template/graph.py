@@ -95,6 +95,8 @@ class Graph:
     """How to reach an input: value name -> Python expression of forward's arguments ("x", "xs[0]")."""
     constants: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Value name -> nested numbers of a small tensor made inside forward."""
+    strided: frozenset[str] = frozenset()
+    """Inputs and parameters that are not contiguous as they come."""
     fixed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Arguments of forward that are no tensors -> the only value that this graph holds for."""
     calls: Mapping[str, str] = dataclasses.field(default_factory=dict)

@@ -182,6 +182,9 @@ class _Writer:
                 f'{_shape(value.shape)}, got {{{reach}.dtype}} of shape {{tuple({reach}.shape)}}")',
                 f"{self._variable(name)} = {reach}.contiguous()",
             ]
+        for name, path in g.parameters.items():
+            if name in read and name in g.strided:
+                lines.append(f"{self._variable(name)} = {_attribute(path)}.contiguous()")
         for place, value in g.fixed.items():
             lines += [
                 f"if {place} != {value!r}:",
@@ -194,7 +197,7 @@ class _Writer:
 
     def _variable(self, name: str) -> str:
         """The Python expression of a value that exists."""
-        if name in self.graph.parameters:
+        if name in self.graph.parameters and name not in self.graph.strided:
             return _attribute(self.graph.parameters[name])
         if name in self.graph.constants:
             return f"CONSTANT_{identifier(name)}"
@@ -207,6 +210,9 @@ class _Writer:
         if op is None or op.kind != "view":
             return self._variable(name)
         base, value = self._tensor(op.inputs[0]), self.graph.values[name]
+        below = self.graph.maker(op.inputs[0])
+        if below is not None and below.kind == "view" and not is_reshape(self.graph, below):
+            base += ".contiguous()"
         if is_reshape(self.graph, op):
             return (
                 f"{base}.view({', '.join(self._size(n) for n in value.shape)})" if value.shape else f"{base}.view(())"
@@ -225,13 +231,17 @@ class _Writer:
         names = [self._variable(n) for n in op.outputs]
         lines = [f"{', '.join(names)} = {call}" if len(names) > 1 else f"{names[0]} = {call}"]
         for name in op.outputs:
-            if any(name == base_of(self.graph, n) for k in self.kernels for n in k.inputs):
+            if any(name == base_of(self.graph, n) for k in self.kernels for n in k.inputs) or self._is_viewed(name):
                 lines.append(f"{self._variable(name)} = {self._variable(name)}.contiguous()")
             for d, n in enumerate(self.graph.values[name].shape):
                 if isinstance(n, str) and n not in self.known_sizes:
                     lines.append(f"{n} = {self._variable(name)}.shape[{d}]")
                     self.known_sizes[n] = n
         return lines
+
+    def _is_viewed(self, name: str) -> bool:
+        """Whether a view is taken of a value: views count on it being contiguous."""
+        return any(user.kind == "view" for user in self.graph.users(name))
 
     def _native(self, found: Sequence[Kernel], number: int) -> list[str]:
         if len(found) == 1 and not self.sources[found[0].name].scratch:

@@ -189,7 +189,7 @@ def _options(genome: Genome, facts: Mapping[str, Any]) -> Iterator[Move]:
     for name, choices in module.OPTIONS.items():
         now = genome["options"].get(name, choices[0])
         for choice in choices:
-            if choice == now or (name == "threads" and choice > int(facts.get("cores", 1))):
+            if choice == now or (name == "threads" and choice >= int(facts.get("cores", 1))):
                 continue
             yield Move(
                 f"{name}={choice}", {**genome, "options": {**genome["options"], name: choice}},

@@ -25,7 +25,8 @@ OWN = {
     "scans": ("return x.cumsum(-1) * 2, x.cumprod(0), x.cummax(1).values, (x > 0).cumsum(0)", "torch.randn(6, 11)", ""),
     "topk": ("v, n = x.topk(3)\nreturn v.softmax(-1), n", "torch.randperm(70).view(7, 10).float()", ""),
     "sort": ("v, n = x.sort(dim=0, descending=True)\nreturn v * 2, n, x.argsort(-1)", "torch.randn(7, 10)", ""),
-    "masks": ("return x[x[:, 0] > 0], x[x > 0], torch.masked_select(x, x < 0), (x > 1).nonzero()", "torch.randn(40, 3)", ""),
+    "masks": ("return x[x[:, 0] > 0], x[x > 0], torch.masked_select(x, x < 0), (x > 1).nonzero()",
+              "torch.randn(40, 3)", ""),
     "repeats": ("return x.repeat_interleave(self.n, 0), self.n.repeat_interleave(self.n), x.repeat_interleave(3, 1)",
                 "torch.randn(3, 5)", "self.register_buffer('n', torch.tensor([2, 0, 4]))"),
     "bags": ("return F.embedding_bag(x, self.t, self.o, mode='mean')", "torch.randint(0, 9, (20,))",
@@ -53,8 +54,10 @@ def test_unfused_drafts_agree_too(tmp_path: Path):
 
 
 LEFT = {
-    "transposed convolution": ("return self.c(x) + 1", "torch.randn(2, 4, 19)", "self.c = torch.nn.ConvTranspose1d(4, 6, 3)"),
-    "positions of maxima": ("v, n = F.max_pool1d(x, 2, return_indices=True)\nreturn v + 1, n", "torch.randn(2, 4, 20)", ""),
+    "transposed convolution": ("return self.c(x) + 1", "torch.randn(2, 4, 19)",
+                               "self.c = torch.nn.ConvTranspose1d(4, 6, 3)"),
+    "positions of maxima": ("v, n = F.max_pool1d(x, 2, return_indices=True)\nreturn v + 1, n",
+                            "torch.randn(2, 4, 20)", ""),
     "half precision product": ("return (x @ x).float() + 1", "torch.randn(8, 8, dtype=torch.bfloat16)", ""),
 }  # fmt: skip
 

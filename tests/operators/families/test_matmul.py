@@ -43,7 +43,7 @@ CHOICES = [
 ]  # fmt: skip
 
 
-@settings(max_examples=14, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     m=st.sampled_from([1, 3, 13, 37]), n=st.sampled_from([1, 16, 50, 97]), k=st.sampled_from([1, 9, 64]),
     transposed=st.booleans(), choice=st.sampled_from(CHOICES),

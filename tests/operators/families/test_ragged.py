@@ -28,7 +28,7 @@ def two_compacted(n, tail):
     )  # fmt: skip
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     n=st.sampled_from([1, 2, 57, 1000]), tail=st.sampled_from([(), (3,), (2, 2)]),
     kept=st.sampled_from([0.0, 0.5, 1.0]),
@@ -47,7 +47,7 @@ def lengths_of(k):
     return lengths
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     k=st.sampled_from([1, 7, 300]), kept=st.sampled_from([0.0, 0.5, 1.0]), threads=st.sampled_from(["many", "one"]),
     copy=st.sampled_from(["ahead", "loop"]),
@@ -84,7 +84,7 @@ def test_values_repeated_by_lengths_with_an_epilogue_that_knows_its_position(k, 
     assert torch.equal(got, position - x.repeat_interleave(lengths, 0) < 2)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     op=st.sampled_from(["sum", "mean", "max"]), width=st.sampled_from([1, 7, 64, 130]), bags=st.sampled_from([1, 9]),
     entries=st.sampled_from([1, 33]), closed=st.booleans(), ahead=st.sampled_from([0, 16]),

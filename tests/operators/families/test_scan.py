@@ -43,7 +43,7 @@ SETTINGS = [
 ]  # fmt: skip
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     rows=st.sampled_from([1, 2, 5]), length=st.sampled_from([1, 7, 8, 9, 65, 300]), op=st.sampled_from(list(FORWARD)),
     reverse=st.booleans(), exclusive=st.booleans(), choice=st.sampled_from(SETTINGS),

@@ -317,3 +317,22 @@ def indent(lines: Iterable[str] | str, by: int = 1) -> str:
 def join(*parts: str) -> str:
     """Non-empty parts, one below the other."""
     return "\n".join(part for part in parts if part)
+
+
+def nest(pragma: str, loops: Sequence[tuple[str, int | str, int]], body: str, *, schedule: str = "static") -> str:
+    """Parallel loops around `body`: (variable, end, step) each. Loops of one round are left out, but for one of them.
+
+    Args:
+        pragma: "omp for" or "omp parallel for".
+        loops: Outermost first.
+        body: Statements of the innermost loop.
+        schedule: OpenMP's.
+    """
+    kept = [loop for loop in loops if not isinstance(loop[1], int) or loop[1] > loop[2]] or [loops[-1]]
+    fixed = [v for v, _, _ in loops if v not in [k for k, _, _ in kept] and re.search(rf"\b{v}\b", body)]
+    text = join(*(f"const int64_t {v} = 0;" for v in fixed), body)
+    for depth, (v, end, step) in enumerate(reversed(kept)):
+        head = f"for (int64_t {v} = 0; {v} < {end}; {f'{v} += {step}' if step != 1 else f'{v}++'})"
+        text = f"{head} {{\n{indent(text)}\n}}" if depth == 0 else f"{head}\n{indent(text)}"
+    collapse = f" collapse({len(kept)})" if len(kept) > 1 else ""
+    return f"#pragma {pragma}{collapse} schedule({schedule})\n{text}"

@@ -159,7 +159,7 @@ class _Writer:
             )
         columns = int(space.shape[-1])
         count = -(-columns // self.block)
-        span = f"const int64_t start = part % {count} * {self.block};" if count > 1 else "const int64_t start = 0;"
+        span = f"const int64_t start = part{f' % {count}' if outer else ''} * {self.block};"
         stop = f"start + {self.block}"
         stop = (
             stop

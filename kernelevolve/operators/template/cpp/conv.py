@@ -21,6 +21,7 @@ from kernelevolve.operators.template.cpp.anchor import (
     as_access,
     indent,
     join,
+    nest,
     plain,
     pointer,
     scratch_lines,
@@ -257,17 +258,19 @@ for (int64_t x = 0; x < {last}; x++) {{
         else:
             inside = f"if ((x + {c.pad_x}) / {self.phases} < {self.phase_width}) to[{place}] = {text};"
             copies = f"for (int64_t x = 0; x < {last}; x++) {{\n{indent([*inner.lines, inside])}\n}}"
-        return f"""#pragma omp for collapse(2) schedule(static)
-for (int64_t n = 0; n < {c.images}; n++)
-    for (int64_t ch = 0; ch < {c.channels_in}; ch++) {{
-        {c.kind}* __restrict area = padded + (n * {c.channels_in} + ch) * {self.lines_in * self.line};
-        std::fill_n(area, {self.lines_in * self.line}, {c.kind}(0));
-        for (int64_t y = 0; y < {c.height}; y++) {{
-            {c.kind}* __restrict to = area + (y + {c.pad_y}) * {self.line};
-{indent(rows.lines, 3)}
-{indent(copies, 3)}
-        }}
-    }}"""
+        loops: list[tuple[str, int | str, int]] = [("n", c.images, 1), ("ch", c.channels_in, 1)]
+        area = self.lines_in * self.line
+        return nest(
+            "omp for",
+            loops,
+            f"""{c.kind}* __restrict area = padded + (n * {c.channels_in} + ch) * {area};
+std::fill_n(area, {area}, {c.kind}(0));
+for (int64_t y = 0; y < {c.height}; y++) {{
+    {c.kind}* __restrict to = area + (y + {c.pad_y}) * {self.line};
+{indent(rows.lines)}
+{indent(copies)}
+}}""",
+        )
 
     def _given(self, x: Access, column: str) -> str:
         """Address of the first tap of output (n, group g, line y), at a column of the input."""
@@ -297,28 +300,28 @@ for (int64_t n = 0; n < {c.images}; n++)
         )
         call = f"({weights}, {self._given(x, 'x0')}, tile + (co - first) * {self.tile}, 0, true)"
         rest = c.group_out % self.rows
-        return f"""#pragma omp for collapse(5) schedule(static)
-for (int64_t n = 0; n < {c.images}; n++)
-    for (int64_t g = 0; g < {c.groups}; g++)
-        for (int64_t y = 0; y < {c.lines}; y++)
-            for (int64_t x_first = 0; x_first < {c.pixels}; x_first += {self.tile})
-                for (int64_t o = 0; o < {c.group_out}; o += {block}) {{
-                    alignas(64) {c.kind} tile[{block * self.tile}];
-                    const int64_t x_end = std::min<int64_t>(x_first + {self.tile}, {c.pixels}), x0 = {start};
-                    const int64_t first = g * {c.group_out} + o;
-                    const int64_t end = std::min<int64_t>(first + {block}, (g + 1) * {c.group_out});
-                    int64_t co = first;
-                    for (; co + {self.rows} <= end; co += {self.rows}) {name}_tile<{self.rows}>{call};
-                    {f"if (co < end) {name}_tile<{rest}>{call};" if rest else ""}
-                    for (co = first; co < end; co++) {{
-                        const {c.kind}* __restrict c = tile + (co - first) * {self.tile};
-{indent(rows.lines, 6)}
-                        #pragma omp simd
-                        for (int64_t x = x_first; x < x_end; x++) {{
-{indent(inner.lines, 7)}
-                        }}
-                    }}
-                }}"""
+        loops: list[tuple[str, int | str, int]] = [
+            ("n", c.images, 1), ("g", c.groups, 1), ("y", c.lines, 1), ("x_first", c.pixels, self.tile),
+            ("o", c.group_out, block),
+        ]  # fmt: skip
+        return nest(
+            "omp for",
+            loops,
+            f"""alignas(64) {c.kind} tile[{block * self.tile}];
+const int64_t x_end = std::min<int64_t>(x_first + {self.tile}, {c.pixels}), x0 = {start};
+const int64_t first = g * {c.group_out} + o, end = std::min<int64_t>(first + {block}, (g + 1) * {c.group_out});
+int64_t co = first;
+for (; co + {self.rows} <= end; co += {self.rows}) {name}_tile<{self.rows}>{call};
+{f"if (co < end) {name}_tile<{rest}>{call};" if rest else ""}
+for (co = first; co < end; co++) {{
+    const {c.kind}* __restrict c = tile + (co - first) * {self.tile};
+{indent(rows.lines)}
+    #pragma omp simd
+    for (int64_t x = x_first; x < x_end; x++) {{
+{indent(inner.lines, 2)}
+    }}
+}}""",
+        )
 
     def _channels(self, x: Access, w: Access, depth: int) -> str:
         c, name, t = self.c, self.kernel.name, self.tile
@@ -334,37 +337,41 @@ for (int64_t n = 0; n < {c.images}; n++)
         packed = f"packed + (g * {panels} + p) * {depth * t}"
         call = f"({self._given(x, f'x * {c.stride_x}')}, {packed}, tile + (x - x_first) * {t}, 0, true)"
         rest = c.pixels % self.rows
-        return f"""#pragma omp for collapse(2) schedule(static)
-for (int64_t g = 0; g < {c.groups}; g++)
-    for (int64_t p = 0; p < {panels}; p++) {{
-        {c.kind}* __restrict to = packed + (g * {panels} + p) * {depth * t};
-        if ({c.group_out} - p * {t} < {t}) std::fill_n(to, {depth * t}, {c.kind}(0));
-        const int64_t first = g * {c.group_out} + p * {t};
-        const int64_t end = std::min<int64_t>(first + {t}, (g + 1) * {c.group_out});
-        for (int64_t co = first; co < end; co++)
-            for (int64_t ci = 0; ci < {c.group_in}; ci++)
-                for (int64_t ky = 0; ky < {c.kernel_y}; ky++)
-                    for (int64_t kx = 0; kx < {c.kernel_x}; kx++)
-                        to[({taps}) * {t} + co - first] = {source};
+        bounds = f"""const int64_t first = g * {c.group_out} + p * {t};
+const int64_t end = std::min<int64_t>(first + {t}, (g + 1) * {c.group_out});"""
+        packing: list[tuple[str, int | str, int]] = [("g", c.groups, 1), ("p", panels, 1)]
+        pack = nest(
+            "omp for",
+            packing,
+            f"""{bounds}
+{c.kind}* __restrict to = {packed};
+if (end - first < {t}) std::fill_n(to, {depth * t}, {c.kind}(0));
+for (int64_t co = first; co < end; co++)
+    for (int64_t ci = 0; ci < {c.group_in}; ci++)
+        for (int64_t ky = 0; ky < {c.kernel_y}; ky++)
+            for (int64_t kx = 0; kx < {c.kernel_x}; kx++)
+                to[({taps}) * {t} + co - first] = {source};""",
+        )
+        loops: list[tuple[str, int | str, int]] = [
+            ("n", c.images, 1), *packing, ("y", c.lines, 1), ("x_first", c.pixels, block),
+        ]  # fmt: skip
+        return join(
+            pack,
+            nest(
+                "omp for",
+                loops,
+                f"""{bounds}
+alignas(64) {c.kind} tile[{block * t}];
+const int64_t x_end = std::min<int64_t>(x_first + {block}, {c.pixels});
+int64_t x = x_first;
+for (; x + {self.rows} <= x_end; x += {self.rows}) {name}_tile<{self.rows}>{call};
+{f"if (x < x_end) {name}_tile<{rest}>{call};" if rest else ""}
+for (int64_t co = first; co < end; co++) {{
+{indent(rows.lines)}
+    #pragma omp simd
+    for (int64_t x = x_first; x < x_end; x++) {{
+{indent(inner.lines, 2)}
     }}
-#pragma omp for collapse(5) schedule(static)
-for (int64_t n = 0; n < {c.images}; n++)
-    for (int64_t g = 0; g < {c.groups}; g++)
-        for (int64_t p = 0; p < {panels}; p++)
-            for (int64_t y = 0; y < {c.lines}; y++)
-                for (int64_t x_first = 0; x_first < {c.pixels}; x_first += {block}) {{
-                    alignas(64) {c.kind} tile[{block * t}];
-                    const int64_t x_end = std::min<int64_t>(x_first + {block}, {c.pixels});
-                    const int64_t first = g * {c.group_out} + p * {t};
-                    const int64_t end = std::min<int64_t>(first + {t}, (g + 1) * {c.group_out});
-                    int64_t x = x_first;
-                    for (; x + {self.rows} <= x_end; x += {self.rows}) {name}_tile<{self.rows}>{call};
-                    {f"if (x < x_end) {name}_tile<{rest}>{call};" if rest else ""}
-                    for (int64_t co = first; co < end; co++) {{
-{indent(rows.lines, 6)}
-                        #pragma omp simd
-                        for (int64_t x = x_first; x < x_end; x++) {{
-{indent(inner.lines, 7)}
-                        }}
-                    }}
-                }}"""
+}}""",
+            ),
+        )

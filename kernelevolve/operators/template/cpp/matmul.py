@@ -16,6 +16,7 @@ from kernelevolve.operators.template.cpp.anchor import (
     bare,
     indent,
     join,
+    nest,
     pointer,
     scratch_lines,
     signature,
@@ -185,8 +186,10 @@ class _Writer:
         a = p.a or _copied(p)
         if self.dot:
             assert p.b is not None
-            tile = dot_function(name, self.kind, lanes=self.lanes, columns=self.dots, depth=p.depth, row_step=a.step(-2),
-                                column_step=p.b.step(-1), width=32)  # fmt: skip
+            tile = dot_function(
+                name, self.kind, lanes=self.lanes, columns=self.dots, depth=p.depth, row_step=a.step(-2),
+                column_step=p.b.step(-1), width=32,
+            )  # fmt: skip
         else:
             step = p.b.step(-4) if self.pack == "none" and p.b is not None else self.width
             tile = tile_function(name, self.kind, lanes=self.lanes, vectors=self.vectors, row_step=a.step(-2),
@@ -230,16 +233,17 @@ extern "C" void {name}(
         rows = Scope(CPP, self.root, {-3: "b", -2: "m"})
         inner = Scope(CPP, rows, {-4: "k"})
         text = write_value(inner, p.left)
-        return f"""#pragma omp for collapse(2)
-for (int64_t b = 0; b < {p.batches}; b++)
-    for (int64_t m = 0; m < {p.rows}; m++) {{
-        {self.kind}* __restrict to = left_copy + (b * {p.rows} + m) * {p.depth};
-{indent(rows.lines, 2)}
-        #pragma omp simd
-        for (int64_t k = 0; k < {p.depth}; k++) {{
-{indent([*inner.lines, f"to[k] = {text};"], 3)}
-        }}
-    }}"""
+        loops: list[tuple[str, int | str, int]] = [("b", p.batches, 1), ("m", p.rows, 1)]
+        return nest(
+            "omp for",
+            loops,
+            f"""{self.kind}* __restrict to = left_copy + (b * {p.rows} + m) * {p.depth};
+{join(*rows.lines)}
+#pragma omp simd
+for (int64_t k = 0; k < {p.depth}; k++) {{
+{indent([*inner.lines, f"to[k] = {text};"])}
+}}""",
+        )
 
     def _left(self, k: str) -> str:
         a = self.p.a or _copied(self.p)
@@ -275,7 +279,8 @@ for (int64_t b = 0; b < {p.batches}; b++)
         p, w, lanes = self.p, self.width, self.lanes
         assert p.b is not None
         step, batch = p.b.step(-1), ("b", p.b.step(-3) if p.batches > 1 else 0)
-        square = f"{_address(pointer(p.b.base), p.b.constant, batch, ('n', step), ('k', 1))}, {step}, to + k * {w} + n - n0, {w}"
+        place = _address(pointer(p.b.base), p.b.constant, batch, ("n", step), ("k", 1))
+        square = f"{place}, {step}, to + k * {w} + n - n0, {w}"
         one = _address("", p.b.constant, batch, ("n", step), ("k", 1)).removeprefix(" + ")
         single = f"to[k * {w} + n - n0] = {pointer(p.b.base)}[{one}];"
         edge = one.replace(f"n * {step}", f"(n + i) * {step}")
@@ -300,10 +305,13 @@ for (; n + {lanes} <= n_end; n += {lanes}) {{
         name, width = self.kernel.name, self._tile_width
         step = p.b.step(-4) if self.pack == "none" and p.b is not None else self.width
         call = f"({self._left('k')}, {right} + k * {step}, {c} + (m - m0) * {width}, depth, k == 0)"
+        whole = f"({self._left('0')}, {right}, {c} + (m - m0) * {width}, {p.depth}, true)"
         lines = f"""int64_t m = m0;
 for (; m + {self.block} <= m_end; m += {self.block}) {name}_tile<{self.block}>{call};"""
         if rest:
             lines += f"\nif (m < m_end) {name}_tile<{rest}>{call};"
+        if self.depth >= p.depth:
+            return lines.replace(call, whole)
         return f"""for (int64_t k = 0; k < {p.depth}; k += {self.depth}) {{
     const int64_t depth = std::min<int64_t>({self.depth}, {p.depth} - k);
 {indent(lines)}
@@ -344,36 +352,20 @@ alignas(64) {self.kind} tile[{self.task_rows * w}];"""
             right = f"packed + {number} * {p.depth * w}"
             packs = p.batches if p.batches > 1 and depends else 1
             self.scratch["packed"] = packs * self.panels * p.depth * w * BYTES[self.kind]
-            packing = f"""#pragma omp for collapse(2)
-for (int64_t b = 0; b < {packs}; b++)
-    for (int64_t p = 0; p < {self.panels}; p++) {{
-        const int64_t n0 = p * {w}, n_end = std::min<int64_t>(n0 + {w}, {p.columns});
-{indent(self._pack_panel(right), 2)}
-    }}
-"""
+            copy = f"const int64_t n0 = p * {w}, n_end = std::min<int64_t>(n0 + {w}, {p.columns});"
+            panels: list[tuple[str, int | str, int]] = [("b", packs, 1), ("p", self.panels, 1)]
+            packing = nest("omp for", panels, join(copy, self._pack_panel(right)))
         work = join(begin, self._strips(right, "tile"), self._epilogue(w))
+        loops: list[tuple[str, int | str, int]] = [("b", p.batches, 1), ("p", self.panels, 1), ("block", blocks, 1)]
         if self.pack == "private":
-            return f"""#pragma omp for collapse(2) schedule(static)
-for (int64_t b = 0; b < {p.batches}; b++)
-    for (int64_t p = 0; p < {self.panels}; p++) {{
-        alignas(64) {self.kind} panel[{p.depth * w}];
-{indent(bounds, 2)}
-        {{
-{indent(self._pack_panel("panel"), 3)}
-        }}
-        for (int64_t block = 0; block < {blocks}; block++) {{
-{indent(work, 3)}
-        }}
-    }}"""
-        loops = [f"for (int64_t p = 0; p < {self.panels}; p++)", f"for (int64_t block = 0; block < {blocks}; block++)"]
+            inner = f"for (int64_t block = 0; block < {blocks}; block++) {{\n{indent(work)}\n}}"
+            panel = f"alignas(64) {self.kind} panel[{p.depth * w}];"
+            return nest(
+                "omp for", loops[:2], join(panel, bounds, f"{{\n{indent(self._pack_panel('panel'))}\n}}", inner)
+            )
         if self.kernel.params.get("order") == "rows":
-            loops.reverse()
-        return f"""{packing}#pragma omp for collapse(3) schedule(static)
-for (int64_t b = 0; b < {p.batches}; b++)
-    {loops[0]}
-        {loops[1]} {{
-{indent(join(bounds, work), 3)}
-        }}"""
+            loops[1:] = reversed(loops[1:])
+        return join(packing, nest("omp for", loops, join(bounds, work)))
 
     def _gathering(self) -> str:
         """One batch at a time, its product in a thread's own buffer, then an epilogue that reads anywhere in it."""
@@ -417,23 +409,24 @@ for (int64_t b = 0; b < {p.batches}; b++) {{
         for rows in (min(self.block, 4), p.rows % min(self.block, 4)):
             if rows:
                 test = f"m + {rows} <= m_end" if not calls else "m < m_end"
-                inner = f"int64_t n = n0;\nfor (; n + {self.dots} <= n_end; n += {self.dots}) {name}_tile<{rows}, {self.dots}>({left}, {right}, {c});"
+                call = f"{name}_tile<{rows}, {self.dots}>({left}, {right}, {c});"
+                inner = f"int64_t n = n0;\nfor (; n + {self.dots} <= n_end; n += {self.dots}) {call}"
                 if rest:
                     inner += f"\nif (n < n_end) {name}_tile<{rows}, {rest}>({left}, {right}, {c});"
                 head = f"for (; {test}; m += {rows}) {{" if not calls else f"if ({test}) {{"
                 calls.append(f"{head}\n{indent(inner)}\n}}")
         task = min(int(self.kernel.params.get("strips", 8)) * 4, -(-p.rows // 4) * 4)
-        return f"""#pragma omp for collapse(3) schedule(static)
-for (int64_t b = 0; b < {p.batches}; b++)
-    for (int64_t m0 = 0; m0 < {p.rows}; m0 += {task})
-        for (int64_t n0 = 0; n0 < {p.columns}; n0 += 32) {{
-            alignas(64) {self.kind} tile[{task * 32}];
-            const int64_t n_first = n0, n_end = std::min<int64_t>(n0 + 32, {p.columns});
-            const int64_t m_end = std::min<int64_t>(m0 + {task}, {p.rows});
-            int64_t m = m0;
-{indent(join(*calls), 3)}
-{indent(self._epilogue(32).replace("for (int64_t m = m0;", "for (m = m0;"), 3)}
-        }}"""
+        loops: list[tuple[str, int | str, int]] = [("b", p.batches, 1), ("m0", p.rows, task), ("n0", p.columns, 32)]
+        return nest(
+            "omp for",
+            loops,
+            f"""alignas(64) {self.kind} tile[{task * 32}];
+const int64_t n_first = n0, n_end = std::min<int64_t>(n0 + 32, {p.columns});
+const int64_t m_end = std::min<int64_t>(m0 + {task}, {p.rows});
+int64_t m = m0;
+{join(*calls)}
+{self._epilogue(32).replace("for (int64_t m = m0;", "for (m = m0;")}""",
+        )
 
 
 def _copied(p: Product) -> Access:

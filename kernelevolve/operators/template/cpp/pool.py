@@ -30,6 +30,8 @@ from kernelevolve.operators.template.template import Kernel, KernelSource, Param
 PLANE, LINE, PIXEL = index(-3), index(-2), index(-1)
 UNROLLED = 32
 """Columns of a window that are written out."""
+LONGEST = 1 << 16
+"""Elements of a line; a task keeps one line of windows, or two, on its stack."""
 
 
 class Windows:
@@ -67,6 +69,9 @@ class Windows:
         self.buffer = max(
             (self.pixels - 1) * self.stride_x + (self.kernel_x - 1) * self.dilation_x + 1, self.width + self.pad_x
         )
+
+        if self.buffer > LONGEST:
+            raise ValueError("lines too long for a thread's own buffer")
 
     @property
     def fits(self) -> bool:

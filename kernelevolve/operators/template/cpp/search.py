@@ -40,18 +40,18 @@ def function(graph: Graph, e: Expr, flavour: str) -> str:
     side = "right" if e.right else "left"
     lines = [
         f"static inline int64_t search_{name}_{side}(const {kind}* table, {Cpp.types[table.dtype]} x) {{",
+        f"    {count} n = 0;",
     ]
     if flavour == "linear" and n <= LINEAR_LIMIT:
-        lines.append(f"    {count} n = 0;")
         lines += [f"    n += {below(str(k))};" for k in range(n)]
     else:
-        lines.append(f"    {count} n = 0;")
+        # Steps are masked and not chosen by `?:`, because GCC 12 vectorises a table read at a chosen 0 or 1 wrongly.
         step = 1 << max(n.bit_length() - 1, 0)
         if n > step:
-            lines.append(f"    n += {below(str(step - 1))} ? {n - step} : 0;")
+            lines.append(f"    n += {n - step} & -{count}({below(str(step - 1))});")
         while step > 1:
             step //= 2
-            lines.append(f"    n += {below(f'n + {step - 1}')} ? {step} : 0;")
+            lines.append(f"    n += {step} & -{count}({below(f'n + {step - 1}' if step > 1 else 'n')});")
         if n:
-            lines.append(f"    n += {below('n')};")
+            lines.append(f"    n += 1 & -{count}({below('n')});")
     return "\n".join([*lines, "    return n;", "}"]) + "\n"

@@ -195,6 +195,11 @@ class NotLoweredError(Exception):
     """Raised inside a rule: this call stays in PyTorch."""
 
 
+def _is_contiguous(seen: Mapping[str, Any]) -> bool:
+    pairs = zip(seen["shape"], seen["strides"], strides_of(seen["shape"]), strict=True)
+    return all(n == 1 or given == own for n, given, own in pairs)
+
+
 def _flatten(values: Any) -> list[Any]:
     return [x for v in values for x in _flatten(v)] if isinstance(values, list) else [values]
 
@@ -222,6 +227,11 @@ def lower(captured: Mapping[str, Any], keep: Collection[str] = ()) -> Graph:
         access=dict(captured["inputs"]),
         constants={n: c["values"] for n, c in captured["constants"].items()},
         calls=calls,
+        strided=frozenset(
+            name
+            for name in (*captured["inputs"], *captured["parameters"])
+            if not _is_contiguous(captured["values"][name])
+        ),
         fixed=dict(captured.get("fixed", {})),
     )
     return graph

@@ -11,6 +11,8 @@ from kernelevolve.operators.template.lower.pointwise import emit
 from kernelevolve.operators.template.lower.unused import is_unused
 
 NUMBERS = ("float32", "float64")
+LONGEST = 1 << 16
+"""Longer lines stay in PyTorch: a kernel keeps a line at hand."""
 
 
 @lowers("aten.max_pool1d", "aten.max_pool2d", "aten.max_pool2d_with_indices", "aten.max_pool1d_with_indices")
@@ -36,7 +38,12 @@ def adaptive_avg_pool(b: Builder, c: Call) -> str | None:
     x, shape = c["self"], b.sizes(c["self"])
     spatial = 1 if "1d" in c.target else 2
     given, wanted = shape[-spatial:], tuple(int(n) for n in c.shape[-spatial:])
-    if b.dtype(x) not in NUMBERS or 0 in (*shape, *wanted) or any(n % m for n, m in zip(given, wanted, strict=True)):
+    if (
+        b.dtype(x) not in NUMBERS
+        or 0 in (*shape, *wanted)
+        or shape[-1] > LONGEST
+        or any(n % m for n, m in zip(given, wanted, strict=True))
+    ):
         return None
     kernel = tuple(n // m for n, m in zip(given, wanted, strict=True))
     if all(n == 1 for n in wanted):
@@ -63,6 +70,8 @@ def _pool(b: Builder, c: Call, op: str, more: dict[str, Any]) -> str | None:
     attrs = {"op": op, "kernel": kernel, "stride": stride, "padding": padding, "dilation": (1,) * spatial, **more}
     attrs["dilation"] = _each(attrs["dilation"], spatial)
     sizes = zip(shape[-spatial:], kernel, stride, padding, attrs["dilation"], strict=True)
+    if shape[-1] + 2 * padding[-1] > LONGEST:
+        return None
     plain = tuple((n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in sizes)
     if plain != c.shape[-spatial:]:
         return None  # ceil_mode with windows that hang over

@@ -20,8 +20,10 @@ def masked_rows(b: Builder, c: Call, mask: str) -> str | None:
     return compacted(b, c, x, mask, (math.prod(covered), *shape[len(covered) :]))
 
 
-def compacted(b: Builder, c: Call, x: str, mask: str, shape: tuple[int, ...]) -> str:
-    """Rows of `x`, seen as `shape`, where `mask`, seen as one dimension, holds."""
+def compacted(b: Builder, c: Call, x: str, mask: str, shape: tuple[int, ...]) -> str | None:
+    """Rows of `x`, seen as `shape`, where `mask`, seen as one dimension, holds; None when their number is known."""
+    if not c.shape or isinstance(c.shape[0], int):
+        return None
     if b.sizes(x) != shape:
         x = b.reshape(b.fresh(f"{c.name}_rows"), x, shape)
     if len(b.sizes(mask)) != 1:
