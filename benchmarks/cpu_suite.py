@@ -127,9 +127,8 @@ def markdown(rows: list[dict[str, object]], args: argparse.Namespace, environmen
         f"**{geomean(list(ratio.values())):.3f}** (n = {len(good)} of {len(rows)}); "
         f"median {statistics.median(ratio.values()):.3f}",
     ]
-    both = [
-        min(float(r["eager_ratio"]), float(r["compile_ratio"])) for r in good if r.get("compile_ratio") not in ("", None)
-    ]
+    compiled = [r for r in good if r.get("compile_ratio") not in ("", None)]
+    both = [min(float(r["eager_ratio"]), float(r["compile_ratio"])) for r in compiled]
     if both:
         lines.append(f"- geomean over min(eager, compile): **{geomean(both):.3f}** (n = {len(both)} of {len(rows)})")
     lines += [

@@ -50,12 +50,11 @@ def test_every_length_and_side_is_searched_as_torch_does(
     library = ctypes.CDLL(str(tmp_path / "f.so"))
     torch.manual_seed(0)
     for n in lengths:
-        table = torch.rand(n).sort().values if dtype == "float32" else torch.randint(0, 2 * n, (n,)).sort().values
-        x = torch.cat(
-            [torch.rand(501) * 1.2 - 0.1 if dtype == "float32" else torch.randint(-2, 2 * n + 2, (501,)), table]
-        )
-        x = x[-501:].contiguous()
-        if dtype == "float32":
+        real = dtype == "float32"
+        table = torch.rand(n).sort().values if real else torch.randint(0, 2 * n, (n,)).sort().values
+        drawn = torch.rand(501) * 1.2 - 0.1 if real else torch.randint(-2, 2 * n + 2, (501,))
+        x = torch.cat([drawn, table])[-501:].contiguous()
+        if real:
             x[3] = torch.nan
         for side in ("left", "right"):
             y = torch.empty(501, dtype=torch.int64)

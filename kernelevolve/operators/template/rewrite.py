@@ -13,10 +13,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kernelevolve.operators.template.affine import simplify
-from kernelevolve.operators.template.expr import FLOATS, Expr, call, const, index, substitute, walk
+from kernelevolve.operators.template.expr import COMPARISONS, FLOATS, Expr, call, const, index, substitute, walk
 from kernelevolve.operators.template.space import Reduction, Space, locals_of
 from kernelevolve.operators.template.template import Parameter
 
+STEPS = frozenset(("round", "floor", "ceil", "trunc", "sign", "floordiv", "mod", "fmod", "search", *COMPARISONS))
+"""Functions that jump."""
 REWRITES: Mapping[str, tuple[str, str, Callable[[Space], Space], tuple[str, ...], str]] = {}
 """Parameter -> its plain choice, its rewritten choice, the rewrite, the causes it addresses, what it decides."""
 
@@ -46,14 +48,35 @@ def is_per_row(space: Space, e: Expr) -> bool:
     return bool(named) and named <= results and not any(index(d) in nodes for d in space.inner)
 
 
+def _below_steps(space: Space) -> set[Expr]:
+    """Everything whose last bit may decide which way a step function goes."""
+    found: set[Expr] = set()
+    stack = [e for root in space.expressions() for e in walk(root) if e.op in STEPS or _is_rounding(e)]
+    while stack:
+        for node in walk(stack.pop()):
+            if node not in found:
+                found.add(node)
+                if node.op == "local" and node.value in space.kept:
+                    stack.append(space.kept[node.value])
+    return found
+
+
+def _is_rounding(e: Expr) -> bool:
+    return e.op == "cast" and e.dtype not in FLOATS and e.args[0].dtype in FLOATS
+
+
 def reciprocal(space: Space) -> Space:
-    """Divisions by a value per row as products with its reciprocal; the space itself when there are none."""
-    found = False
+    """Divisions by a value per row as products with its reciprocal; the space itself when there are none.
+
+    Not below a rounding or a comparison, where a last bit becomes a whole step.
+    """
+    found, exact = False, _below_steps(space)
 
     def change(e: Expr) -> Expr | None:
         nonlocal found
         if (
             e.op != "div"
+            or e in exact
             or e.dtype not in FLOATS
             or not is_per_row(space, e.args[1])
             or _constant_in_row(space, e.args[0])

@@ -21,7 +21,8 @@ FLAGS = (
     "-O3", "-march=native", "-mprefer-vector-width=512", "-fno-math-errno", "-fno-trapping-math", "-fopenmp",
     "-std=c++17", "-shared", "-fPIC",
 )  # fmt: skip
-FOLDER = Path(tempfile.mkdtemp(prefix="families"))
+_FOLDER = tempfile.TemporaryDirectory(prefix="families")
+FOLDER = Path(_FOLDER.name)
 
 
 def graph(ops: list[Op], outputs: Any, **shapes: tuple[tuple[int, ...], str]) -> Graph:
