@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+import os
+import random
 import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from unittest import mock
 
 import torch
 
@@ -47,7 +50,8 @@ def load(source: str, folder: Path, name: str) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     found = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(found)
+    with mock.patch.dict(os.environ, {"KERNELEVOLVE_BUILD_DIR": str(folder / f"build_{path.stem}")}):
+        spec.loader.exec_module(found)
     return found
 
 
@@ -85,7 +89,7 @@ def check(
     """Write, build, run and compare with PyTorch; exact for integers and bools, NaN where PyTorch has NaN."""
     graph = graph_of(problem)
     if genome is None:
-        genome = genomes.drafts(graph, FACTS, __import__("random").Random(0))[0]
+        genome = genomes.drafts(graph, FACTS, random.Random(0))[0]
     written = module.write(problem.source, problem.title, graph, genome)
     expected, got, _ = outputs_of(problem, written.source, folder, inputs)
     assert len(expected) == len(got)

@@ -96,3 +96,23 @@ def test_random_decisions_change_nothing_but_time(tmp_path: Path, seed: int) -> 
     graph = graph_of(problem)
     start = genomes.drafts(graph, FACTS, random.Random(0))[0]
     check(problem, tmp_path, genome=genomes.random_genome(graph, start, FACTS, rng))
+
+
+def test_rewritten_formulas_stay_accurate_also_behind_an_outlier(tmp_path: Path) -> None:
+    problem = problem_of("return F.layer_norm(x, (500,)), F.softmax(x, -1)", "torch.randn(6, 500) * 0.1 + 5")
+    graph = graph_of(problem)
+    genome = genomes.drafts(graph, FACTS, random.Random(0))[0]
+    offered = {p.name for k in genome["kernels"] for p in genomes.parameters(graph, k, FACTS)}
+    assert {"variance", "division"} <= offered
+    for kernel in genome["kernels"]:
+        kernel["params"].update(variance="one_pass", division="reciprocal")
+    x = torch.randn(6, 500) * 0.1 + 5
+    x[:, 0] = 7.0
+    check(problem, tmp_path, genome=genome, inputs=[x], ulps=256)
+
+
+def test_a_division_below_a_rounding_is_never_rewritten() -> None:
+    problem = problem_of("return (x / x.abs().amax(-1, keepdim=True) * 127).round()", "torch.randn(8, 64)")
+    graph = graph_of(problem)
+    genome = genomes.drafts(graph, FACTS, random.Random(0))[0]
+    assert "division" not in {p.name for k in genome["kernels"] for p in genomes.parameters(graph, k, FACTS)}

@@ -1,8 +1,8 @@
 """Algebraic rewrites of a space: other formulas for the same numbers, which a genome may choose and the judge checks.
 
 reciprocal: x / s with one s per row becomes x * (1/s): one division per row; rounds twice.
-one_pass: sum((x - mean)^2) becomes sum((x - k)^2) - n (mean - k)^2 with k the row's first element, so that mean and
-    variance need one pass (Chan, Golub and LeVeque, The American Statistician 37, 1983, on shifted data).
+one_pass: sum((x - mean)^2) becomes sum((x - k)^2) - n (mean - k)^2 with k the mean of four elements, so that mean
+    and variance need one pass (Chan, Golub and LeVeque, The American Statistician 37, 1983, on shifted data).
 """
 
 from __future__ import annotations
@@ -103,10 +103,10 @@ def one_pass(space: Space) -> Space:
         if source is None or count is None:
             continue
         total, mean, x = source
-        first = simplify(_at_row_start(space, x), space.ranges)
-        d = x - first
+        shift = _near_mean(space, x)
+        d = x - shift
         shifted = Reduction(f"{r.name}_shifted", "sum", call("mul", d, d), r.dtype, total.stage)
-        gap = mean - first
+        gap = mean - shift
         local = Expr("local", (), r.dtype, r.name)
         value = call("max", Expr("local", (), r.dtype, shifted.name) - float(count) * (gap * gap), const(0.0, r.dtype))
         kept_out = [q for q in space.reductions if q is not r]
@@ -132,14 +132,25 @@ def _mean_of(space: Space, r: Reduction, count: int | None) -> tuple[Reduction, 
     return (total, mean, x) if total is not None and math.isclose(factor * count, 1.0, rel_tol=1e-6) else None
 
 
-def _at_row_start(space: Space, e: Expr) -> Expr:
-    """`e` at the first point of the row, kept values written out."""
-    zeros = {index(d): const(0, "int64") for d in space.inner}
+def _near_mean(space: Space, x: Expr) -> Expr:
+    """The mean of four elements spread over the row: an outlier among them moves it by a quarter only."""
+    last = space.inner[-1]
+    size = int(space.shape[last])
+    places = [size * k // 4 for k in range(4)] if size >= 4 else [0]
+    total = simplify(_at(space, x, last, places[0]), space.ranges)
+    for place in places[1:]:
+        total = total + simplify(_at(space, x, last, place), space.ranges)
+    return total * (1.0 / len(places))
+
+
+def _at(space: Space, e: Expr, last: int, place: int) -> Expr:
+    """`e` at a point of the row, kept values written out."""
+    fixed = {index(d): const(place if d == last else 0, "int64") for d in space.inner}
 
     def change(n: Expr) -> Expr | None:
         if n.op == "local" and n.value in space.kept:
-            return _at_row_start(space, space.kept[n.value])
-        return zeros.get(n)
+            return _at(space, space.kept[n.value], last, place)
+        return fixed.get(n)
 
     return substitute(e, change)
 
