@@ -181,6 +181,7 @@ class Study(Session):
         target: float | None = None,
         stop: StopRule | None = None,
         progress: Callable[[Node], None] | None = None,
+        confirm: bool = True,
     ) -> Run:
         """Step until a rule says stop; then measure the finalists again in fresh processes.
 
@@ -192,6 +193,7 @@ class Study(Session):
             target: Ratio to the reference that is enough.
             stop: A rule of `search.stop`, such as `Stall(10) | BoundReached()`.
             progress: Called with every node as soon as it is recorded.
+            confirm: Whether to measure the finalists again; leave it to `confirm` when more runs follow.
         """
         rule = _combine(steps, wall_s, target, stop)
         self._accounts = accounts = Accounts()
@@ -205,7 +207,7 @@ class Study(Session):
                     done += 1
                     if progress:
                         progress(node)
-                for finalists in self._unconfirmed(FINALISTS):
+                for finalists in self._unconfirmed(FINALISTS if confirm else 0):
                     if wish or not self._measure_again(finalists):
                         break
             except BaseException as error:
@@ -213,17 +215,20 @@ class Study(Session):
                 raise
             return self._end(reason or "interrupted", done)
 
-    def confirm(self, number: int) -> Node:
-        """Measure a correct node again in fresh processes; answers the node with its `confirmations`.
+    def confirm(self, *numbers: int) -> list[Node]:
+        """Measure correct nodes again in fresh processes, side by side; answers them with their `confirmations`.
 
         Raises StudyError for a node that was never timed, WorkerError when the measurement failed by our own fault.
         """
-        node = self.tree.node(number)
-        if node.fitness <= 0:
-            raise errors.StudyError(f"node {number} is {node.status.value}: only a correct, timed one can be confirmed")
-        if not self._measure_again([node]):
-            raise errors.WorkerError(f"node {number} could not be measured again, through no fault of its own")
-        return self.tree.node(number)
+        nodes = [self.tree.node(number) for number in numbers]
+        for node in nodes:
+            if node.fitness <= 0:
+                raise errors.StudyError(
+                    f"node {node.number} is {node.status.value}: only a correct, timed one can be confirmed"
+                )
+        if nodes and not self._measure_again(nodes):
+            raise errors.WorkerError("a node could not be measured again, through no fault of its own")
+        return [self.tree.node(number) for number in numbers]
 
     def _unconfirmed(self, finalists: int) -> Iterator[list[Node]]:
         """The fastest nodes, then whoever leads, until the leader is one that was measured again: the best of many

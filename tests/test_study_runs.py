@@ -110,7 +110,7 @@ def test_any_correct_node_can_be_measured_again(tmp_path) -> None:
     with fakes.study(tmp_path, name="s") as study:
         study.run(8)
         node = next(n for n in study.tree.nodes if n.result.correct and not n.result.confirmations)
-        again = study.confirm(node.number)
+        (again,) = study.confirm(node.number)
         assert len(again.result.confirmations) == 3
         assert study.tree.node(node.number) == again
         failed = next(n for n in study.tree.nodes if not n.result.correct)
