@@ -26,8 +26,12 @@ class Platform(ABC):
         """Whether this machine has it, and the reason when it has not."""
 
     @abstractmethod
-    def facts(self) -> dict[str, Any]:
-        """Model, sizes, versions and measured peaks, as plain JSON values. Measured once per machine, then cached."""
+    def facts(self, *, again: bool = False) -> dict[str, Any]:
+        """Model, sizes, versions and measured peaks, as plain JSON values. Measured once per machine, then cached.
+
+        `again` measures the peaks once more and keeps the larger of each: a first measurement on a busy machine is
+        too low, and would make an honest kernel look faster than the machine.
+        """
 
     @property
     @abstractmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import importlib.metadata
@@ -45,9 +46,9 @@ class Cpu(Platform):
         """Twice the last-level cache."""
         return 2 * max(caches().values(), default=32 * 2**20)
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self, *, again: bool = False) -> dict[str, Any]:
         """Facts and peaks. Bandwidths in GB/s (1e9 bytes), FLOP rates in GFLOP/s, sizes in bytes."""
-        return {**_static_facts(), **_peaks()}
+        return {**_static_facts(), **_peaks(again=again)}
 
 
 @functools.cache
@@ -82,17 +83,18 @@ def _static_facts() -> dict[str, Any]:
     }
 
 
-def _peaks() -> dict[str, float]:
+def _peaks(*, again: bool = False) -> dict[str, float]:
     facts = _static_facts()
     if not facts["compiler"]:
         log.warning("no C++ compiler: this machine's peaks cannot be measured, so no physical bound is known")
         return {}
     key = json.dumps([facts["model"], facts["cores"], facts["compiler_version"], facts["l3_bytes"], 1])
     path = cache_dir() / f"peaks-cpu-{hashlib.sha256(key.encode()).hexdigest()[:12]}.json"
-    try:
-        return json.loads(path.read_text())
-    except (OSError, ValueError):
-        pass  # not measured yet, or a torn file: measure now
+    known: dict[str, float] = {}
+    with contextlib.suppress(OSError, ValueError):  # not measured yet, or a torn file: measure now
+        known = json.loads(path.read_text())
+    if known and not again:
+        return known
     with Cpu().timing_lock(900.0):
         try:
             found: dict[str, float] = workers.call(
@@ -103,7 +105,8 @@ def _peaks() -> dict[str, float]:
             )
         except WorkerError as error:
             log.warning("this machine's peaks could not be measured: %s", error)
-            return {}
+            return known
+    found = {name: max(value, known.get(name, 0.0)) for name, value in found.items()}
     part = path.with_suffix(f".{os.getpid()}.part")
     part.write_text(json.dumps(found))
     part.replace(path)

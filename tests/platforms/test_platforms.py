@@ -42,6 +42,19 @@ def test_a_torn_cache_file_is_measured_again(tmp_path, monkeypatch):
     assert json.loads(made.read_text()) == {"copy_gb_s": 1.0}
 
 
+def test_peaks_measured_again_are_kept_where_they_are_larger(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    first = platforms.resolve("cpu").facts()
+    (path,) = (tmp_path / "kernelevolve").glob("peaks-*.json")
+    low = {**json.loads(path.read_text()), "copy_gb_s": 0.001, "fp32_gflops": 10 * first["fp32_gflops"]}
+    path.write_text(json.dumps(low))
+    assert platforms.resolve("cpu").facts()["copy_gb_s"] == 0.001
+    again = platforms.resolve("cpu").facts(again=True)
+    assert again["copy_gb_s"] > 0.1
+    assert again["fp32_gflops"] == low["fp32_gflops"]
+    assert json.loads(path.read_text())["copy_gb_s"] == again["copy_gb_s"]
+
+
 def test_the_environments_id_changes_with_what_can_change_a_measurement():
     platform = platforms.resolve("cpu")
     a, b = (platform.environment({"threads": n}) for n in (1, 2))
