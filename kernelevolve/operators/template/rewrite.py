@@ -98,7 +98,7 @@ def _constant_in_row(space: Space, e: Expr) -> bool:
 def one_pass(space: Space) -> Space:
     """Sums of squared deviations from the row's own mean, shifted; the space itself when there are none."""
     count = space.size(space.inner)
-    for r in space.reductions:
+    for r in space.reductions if space.inner else ():  # rows of one element have nothing to shift
         source = _mean_of(space, r, count)
         if source is None or count is None:
             continue
