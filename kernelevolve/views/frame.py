@@ -118,7 +118,8 @@ def rows_of(data: pd.DataFrame) -> Iterator[Any]:
 def _row(node: Node, by_number: dict[int, Node], depth: int, good: Collection[int]) -> dict[str, Any]:
     result, proposal = node.result, node.proposal
     own = next((t for t in result.timings if t.name == "candidate" and t.samples_ms), None)
-    ratio = result.ratio or Interval(math.nan, math.nan, math.nan)
+    # As the search measured it and chose by it; what fresh processes said is the headline's to tell.
+    ratio = min(result.ratios.values(), key=lambda i: i.value, default=Interval(math.nan, math.nan, math.nan))
 
     def against(name: str) -> float:
         return result.ratios[name].value if name in result.ratios else math.nan

@@ -216,3 +216,13 @@ def test_fifty_thousand_nodes_are_drawn_within_ten_seconds_and_twenty_megabytes(
     pages = [views.trajectory(many).to_json(), views.tree(many).to_json(), views.candidate_table(many).html]
     assert time.process_time() - began < 10
     assert sum(map(len, pages)) < 20e6 - 5e6  # plotly.js takes five
+
+
+def test_a_confirmed_node_keeps_the_ratio_the_search_saw_in_trajectory_and_table():
+    node = next(n for n in synthetic.nodes(20) if n.fitness > 0)
+    lower = {k: dataclasses.replace(i, value=i.value / 2, low=i.low / 2) for k, i in node.result.ratios.items()}
+    again = dataclasses.replace(node, result=dataclasses.replace(node.result, confirmed=lower))
+    (row,) = views.frame([again]).to_dict("records")
+    assert row["ratio"] == node.fitness
+    assert row["low"] == min(node.result.ratios.values(), key=lambda i: i.value).low
+    assert again.result.ratio.value == node.fitness / 2
