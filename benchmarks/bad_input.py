@@ -99,7 +99,8 @@ def main() -> None:
             unharmed += after.correct
             ratio = after.ratios["eager"] if after.correct else None
             shown = f"{ratio.value:.2f} [{ratio.low:.2f}, {ratio.high:.2f}]" if ratio else after.detail
-            detail = one_line(result.detail, 110)
+            # Paths in a traceback are this machine's; the message is the candidate's.
+            detail = one_line(result.detail.partition("Traceback")[0], 110)
             cells = (villain.name, villain.expect.value, result.status.value, detail, f"{took:.1f}", shown)
             rows.append(f"| {' | '.join(cells)} |")
             print(villain.name, result.status.value, shown, flush=True)

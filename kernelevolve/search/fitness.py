@@ -6,7 +6,7 @@ import math
 import statistics
 from collections.abc import Iterable, Sequence
 
-from kernelevolve.records import Interval, Result
+from kernelevolve.records import Interval, Node, Result
 
 
 def fitness(result: Result) -> float:
@@ -20,6 +20,12 @@ def fitness(result: Result) -> float:
 def confirmed(result: Result) -> Interval | None:
     """The re-measurements in fresh processes as one; None without any."""
     return pooled(result.confirmations) if result.confirmations else None
+
+
+def score(node: Node) -> float:
+    """What ranks a node: the confirmed ratio where there is one, else the fitness."""
+    interval = confirmed(node.result)
+    return node.fitness if interval is None or not node.result.correct else interval.value
 
 
 def pooled(intervals: Sequence[Interval]) -> Interval:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from kernelevolve import errors
 from kernelevolve.records import Node, Status
-from kernelevolve.search.fitness import confirmed
+from kernelevolve.search.fitness import score
 
 
 class Tree:
@@ -44,7 +44,7 @@ class Tree:
         self._depth[node.number] = 1 + max((self._depth[p] for p in parents), default=0)
         for parent in parents:
             self._children.setdefault(parent, []).append(node.number)
-        self._scores[node.number] = _score(node)
+        self._scores[node.number] = score(node)
         if node.result.correct:
             self._correct.append(node.number)
         selection = node.proposal.selection
@@ -54,7 +54,7 @@ class Tree:
     def update(self, node: Node) -> None:
         """Put a node with new confirmations in its own place."""
         self._nodes[self.node(node.number).number] = node
-        self._scores[node.number] = _score(node)
+        self._scores[node.number] = score(node)
 
     @property
     def nodes(self) -> list[Node]:
@@ -172,8 +172,3 @@ class Tree:
         best = self.best
         shown = f"best {best.number} at {self.score(best.number):.2f}x" if best else "none correct yet"
         return f"<Tree of {len(self)} nodes: {shown}>"
-
-
-def _score(node: Node) -> float:
-    interval = confirmed(node.result)
-    return node.fitness if interval is None or not node.result.correct else interval.value

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 import pandas as pd
 
 from kernelevolve.records import Interval, Node
+from kernelevolve.search.fitness import score
 from kernelevolve.views.palette import outcome
 
 COLUMNS = (
@@ -102,12 +102,6 @@ def ranked_nodes(source: Source) -> list[Node]:
 def best(source: Source) -> Node | None:
     """The fastest of the ranked nodes, by `score`, the earliest on a tie; None when there is none."""
     return next(iter(ranked_nodes(source)), None)
-
-
-def score(node: Node) -> float:
-    """What ranks a node: the median of its re-measurements in fresh processes where it has some, else its fitness."""
-    again = [c.value for c in node.result.confirmations]
-    return float(statistics.median(again)) if again else node.fitness
 
 
 def rows_of(data: pd.DataFrame) -> Iterator[Any]:
