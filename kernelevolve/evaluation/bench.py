@@ -147,7 +147,8 @@ class Bench:
         self._judge = workers.start("kernelevolve.evaluation.judge:main", cwd=self._path.parent)
         settings = dataclasses.asdict(self.settings) | {"threads": self.threads, "flush_bytes": self.flush_bytes}
         self.info = self._ask({
-            "op": "open", "path": str(self._path), "case": self.case, "rules": self.rules, "seed": self.seed,
+            "op": "open", "path": str(self._path), "platform": self.platform.name,
+            "case": self.case, "rules": self.rules, "seed": self.seed,
             "scale": self.problem.tolerance or 1.0, "settings": settings,
         }, self.settings.compile_timeout_s)
 
@@ -166,7 +167,7 @@ class Bench:
                 "op": "load", "path": str(self._path), "build_dir": str(self._path.parent / "baselines"),
                 "language": "pytorch", "name": name if is_reference else "Model",
                 "reference": is_reference, "compile": name == "compile", "case": self.info["case"],
-                "threads": self.threads,
+                "threads": self.threads, "platform": self.platform.name,
             })
             answer, _ = worker.channel.recv(limit)
         except (ChannelClosedError, TimeoutError) as error:

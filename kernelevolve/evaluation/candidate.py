@@ -48,6 +48,7 @@ class Candidate:
     threads: int
     memory_bytes: int
     root: Path
+    platform: str = "cpu"
 
     def __post_init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="candidate-", dir=self.root))
@@ -80,7 +81,8 @@ class Candidate:
         """Import the source, which compiles what it compiles. Raises EndedError."""
         assert self.worker is not None
         message = {"op": "load", "path": str(self.folder / "kernel.py"), "build_dir": str(self.build_dir),
-                   "language": self.language, "name": "ModelNew", "threads": self.threads}
+                   "language": self.language, "name": "ModelNew", "threads": self.threads,
+                   "platform": self.platform}
         try:
             self.worker.channel.send(message, timeout_s=10)
         except (ChannelClosedError, TimeoutError):

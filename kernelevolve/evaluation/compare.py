@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-from kernelevolve.evaluation.inside.tensors import Memory
 from kernelevolve.evaluation.rules import RuleSet
 from kernelevolve.evaluation.trials import Trial
 from kernelevolve.evaluation.verdict import Verdict
+from kernelevolve.platforms.device import ALIGN, Memory
 from kernelevolve.records import LeafError, Status
 
 
@@ -72,10 +72,9 @@ def read(memory: Memory, start: int, like: torch.Tensor) -> torch.Tensor:
     size = like.numel() * like.element_size()
     if not size:
         return torch.empty_like(like)
-    if start < 0 or start + size > memory.size:
+    if start < 0 or start % ALIGN or start + size > memory.size:
         raise ValueError(f"a leaf at byte {start} of {memory.size}")
-    flat = torch.frombuffer(memory.map, dtype=like.dtype, count=like.numel(), offset=start)
-    return flat.reshape(like.shape).clone()
+    return memory.bytes[start : start + size].view(like.dtype).reshape(like.shape).clone()
 
 
 def same_structure(a: Any, b: Any) -> bool:

@@ -171,7 +171,8 @@ class Evaluator:
         seconds: dict[str, float] = {}
         language = proposal.language if proposal.language in languages.LANGUAGES else languages.detect(proposal.source)
         languages.get(language).toolchain()
-        candidate = Candidate(proposal.source, language, self.settings, self.threads, self._memory_bytes(), self._root)
+        candidate = Candidate(proposal.source, language, self.settings, self.threads, self._memory_bytes(), self._root,
+                              self.platform.name)
         found: dict[str, Any] = {}
         verdict = Verdict(Status.CORRECT)
         result: Result | None = None

@@ -19,10 +19,11 @@ import torch
 from kernelevolve.errors import KernelEvolveError
 from kernelevolve.evaluation import rules, session
 from kernelevolve.evaluation.compare import examine
-from kernelevolve.evaluation.inside.tensors import Memory
 from kernelevolve.evaluation.link import Link, LinkError, RunnerError
 from kernelevolve.evaluation.trials import DISTRIBUTIONS, GIVEN, Factory, Trial, Weights, same_bits
 from kernelevolve.evaluation.verdict import Verdict, of_error
+from kernelevolve.platforms import PLATFORMS
+from kernelevolve.platforms.device import Memory
 from kernelevolve.records import LeafError, Status, to_dict
 from kernelevolve.workers.channel import Channel
 
@@ -67,11 +68,12 @@ class Judge:
         self.unseen: Trial | None = None
 
     def open(self, message: dict[str, Any], _: list[int]) -> dict[str, Any]:
-        """Load the problem: {"path", "case", "rules", "scale", "seed", "settings"}; makes the timing inputs."""
+        """Load the problem: {"path", "platform", "case", "rules", "scale", "seed", "settings"}; makes timing inputs."""
         self.settings: Mapping[str, Any] = message["settings"]
         torch.set_num_threads(self.settings["threads"])
         self.rules, self.scale = rules.get(message["rules"]), float(message["scale"])
-        self.factory = Factory(Path(message["path"]), message["case"])
+        self.device = PLATFORMS[message["platform"]].device
+        self.factory = Factory(Path(message["path"]), message["case"], self.device)
         self.timed = self.factory.weights(message["seed"], loaded=False)
         first = self.factory.trial(self.timed, fresh_seed())
         assert first is not None  # the given distribution is never skipped
@@ -90,7 +92,7 @@ class Judge:
         """Take a baseline's runner: {"name", "timeout_s"}. Builds it, gives it the timing inputs, checks it once."""
         name, timeout_s = message["name"], message["timeout_s"]
         self.detach({"name": name}, [])
-        link = self.links[name] = Link(name, fds[0])
+        link = self.links[name] = Link(name, fds[0], self.device)
         link.construct(self.timed, timeout_s=timeout_s)
         self._give_timing_inputs(link, timeout_s)
         answer, memory = link.call(_SLOT, self.first, timeout_s=timeout_s)
@@ -133,7 +135,7 @@ class Judge:
     def check(self, _: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Take the candidate's runner and judge it on every trial."""
         self.detach({"name": "candidate"}, [])
-        link = self.links["candidate"] = Link("candidate", fds[0])
+        link = self.links["candidate"] = Link("candidate", fds[0], self.device)
         ready, self.prepared = self.prepared, []
         errors: list[LeafError] = []
         weights: Weights | None = None
@@ -221,7 +223,10 @@ class Judge:
 
 
 def _changed(memory: Memory, trial: Trial) -> str:
-    """Which input differs from what was given, and where; empty when none does."""
+    """Which input differs from what was given, or what was written beside them, and where; empty when nothing was."""
+    place: Any = memory.breached(trial.specs)
+    if place is not None:
+        return f"byte {place} of the memory around the inputs was written; expected writes to outputs alone"
     for i, (now, then) in enumerate(zip(memory.tensors(trial.specs), trial.leaves, strict=True)):
         if not same_bits(now, then):
             place = [int(k) for k in (now != then).nonzero()[0]]

@@ -8,8 +8,9 @@ from typing import Any
 
 import torch
 
-from kernelevolve.evaluation.inside.tensors import ALIGN, Memory, layout
+from kernelevolve.evaluation.inside.tensors import layout
 from kernelevolve.evaluation.trials import Trial, Weights
+from kernelevolve.platforms.device import ALIGN, Device, Memory
 from kernelevolve.workers import Channel, ChannelClosedError
 
 
@@ -32,8 +33,8 @@ class RunnerError(Exception):
 class Link:
     """One runner: what it was given, and how to ask it."""
 
-    def __init__(self, name: str, fd: int) -> None:
-        self.name = name
+    def __init__(self, name: str, fd: int, device: Device) -> None:
+        self.name, self.device = name, device
         self.channel = Channel(socket.socket(fileno=fd))
         self._slots: dict[int, tuple[Any, Memory]] = {}
 
@@ -41,7 +42,11 @@ class Link:
             memory: Memory | None = None) -> dict[str, Any]:
         """Send a command and wait for its answer. Raises LinkError or RunnerError."""
         try:
-            self.channel.send({"op": op, **message}, [memory.fd] if memory else None, timeout_s)
+            fds: list[int] = []
+            if memory is not None:
+                self.device.synchronize()  # what was written here must be there before anyone looks
+                message["memory"], fds = memory.ticket()
+            self.channel.send({"op": op, **message}, fds, timeout_s)
             answer, fds = self.channel.recv(timeout_s)
         except TimeoutError as error:
             raise LinkError(self.name, "timeout", f"no answer to {op!r} within {timeout_s:.3g} s") from error
@@ -59,13 +64,13 @@ class Link:
         """Build the model there with the same arguments, seed and state; names of state that found no place."""
         state = list(weights.state.values())
         specs, size = layout([*weights.init_leaves, *state])
-        memory = Memory.create(size)
+        memory = self.device.lend(size)
         memory.write([*weights.init_leaves, *state], specs)
         k = len(weights.init_leaves)
         try:
             answer = self.ask("construct", {
                 "seed": weights.seed, "init": weights.init, "specs": specs[:k], "state": list(weights.state),
-                "state_specs": specs[k:], "size": size,
+                "state_specs": specs[k:],
             }, timeout_s=timeout_s, memory=memory)
         finally:
             memory.close()
@@ -78,23 +83,25 @@ class Link:
         if slot in self._slots and self._slots[slot][0] == shape:
             memory = self._slots[slot][1]
             memory.write(leaves, specs)
+            self.device.synchronize()
             return memory
-        memory = Memory.create(size)
+        memory = self.device.lend(size)
+        memory.guard(specs)
         memory.write(leaves, specs)
         if slot in self._slots:
             self._slots.pop(slot)[1].close()
         self._slots[slot] = (shape, memory)
-        message = {"slot": slot, "args": args, "specs": specs, "size": size}
+        message = {"slot": slot, "args": args, "specs": specs}
         self.ask("inputs", message, timeout_s=timeout_s, memory=memory)
         return memory
 
     def call(self, slot: int, trial: Trial, *, timeout_s: float) -> tuple[dict[str, Any], Memory]:
         """Call the model on a slot; its answer and the memory with its output, poisoned with 0xAB before."""
         sizes = [t.numel() * t.element_size() for t in trial.reference]
-        memory = Memory.create(sum(-(-size // ALIGN) * ALIGN for size in sizes) + ALIGN)
+        memory = self.device.lend(sum(-(-size // ALIGN) * ALIGN for size in sizes) + ALIGN)
         memory.bytes.fill_(0xAB)
         try:
-            answer = self.ask("call", {"slot": slot, "seed": trial.seed, "size": memory.size, "expected": sizes},
+            answer = self.ask("call", {"slot": slot, "seed": trial.seed, "expected": sizes},
                               timeout_s=timeout_s, memory=memory)
         finally:
             memory.close()

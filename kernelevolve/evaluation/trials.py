@@ -23,6 +23,7 @@ import torch
 from kernelevolve.errors import ProblemError, UnknownNameError
 from kernelevolve.evaluation.inside.tensors import flatten, layout, unflatten
 from kernelevolve.languages.base import import_file
+from kernelevolve.platforms.device import Device, Host, raw
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +95,8 @@ class Trial:
 class Factory:
     """Makes weights and trials from a problem file. Raises ProblemError when that cannot be used."""
 
-    def __init__(self, path: Path, case: str | None) -> None:
+    def __init__(self, path: Path, case: str | None, device: Device | None = None) -> None:
+        self.device = device or Host()
         try:
             self.module: ModuleType = import_file(path)
         except Exception as error:
@@ -125,6 +127,8 @@ class Factory:
                 for p in model.parameters():
                     if p.is_floating_point() and p.numel() and bool((p == p.flatten()[0]).all()):
                         p.add_(torch.rand_like(p) - 0.5)
+        if isinstance(model, torch.nn.Module):
+            model = model.to(self.device.name)
         twin = copy.deepcopy(model)
         if isinstance(twin, torch.nn.Module):
             twin = twin.double()
@@ -146,7 +150,20 @@ class Factory:
                     flat = torch.empty(0, dtype=leaf.dtype)
                     flat.set_(leaf.untyped_storage())  # type: ignore[call-overload]
                     flat.copy_(DISTRIBUTIONS[distribution](flat))
-        return args, leaves
+        return args, self._move(leaves)
+
+    def _move(self, leaves: list[torch.Tensor]) -> list[torch.Tensor]:
+        """To the device; what shares storage goes on sharing it."""
+        if self.device.name == "cpu":
+            return leaves
+        twins: dict[int, torch.UntypedStorage] = {}
+        moved = []
+        for leaf in leaves:
+            key = leaf.untyped_storage().data_ptr()
+            bytes_ = twins.setdefault(key, raw(leaf).to(self.device.name).untyped_storage())
+            empty = torch.empty(0, dtype=leaf.dtype, device=self.device.name)
+            moved.append(empty.set_(bytes_, leaf.storage_offset(), leaf.shape, leaf.stride()))
+        return moved
 
     def trial(self, weights: Weights, seed: int, distribution: str = GIVEN, number: int = 0) -> Trial | None:
         """One trial, or None when the distribution says nothing here (the reason is kept in `skipped`)."""
@@ -174,8 +191,10 @@ class Factory:
         given = _clone(leaves)
         with torch.no_grad():
             torch.manual_seed(seed)
+            self.device.synchronize()
             start = time.perf_counter()
             output = weights.model(*unflatten(args, given))
+            self.device.synchronize()
             took = time.perf_counter() - start
             own: list[torch.Tensor] = []
             tree = flatten(output, own)
@@ -215,7 +234,8 @@ def _clone(leaves: list[torch.Tensor]) -> list[torch.Tensor]:
     for leaf in leaves:
         storage = leaf.untyped_storage()
         twin = storages.setdefault(storage.data_ptr(), storage.clone()) if storage.nbytes() else storage
-        copies.append(torch.empty(0, dtype=leaf.dtype).set_(twin, leaf.storage_offset(), leaf.shape, leaf.stride()))
+        empty = torch.empty(0, dtype=leaf.dtype, device=leaf.device)
+        copies.append(empty.set_(twin, leaf.storage_offset(), leaf.shape, leaf.stride()))
     return copies
 
 

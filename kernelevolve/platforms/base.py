@@ -14,12 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from kernelevolve.errors import WorkerError
+from kernelevolve.platforms.device import Device
 
 
 class Platform(ABC):
     """A device that candidates run on."""
 
     name: str
+    device: Device
+    """Where its tensors live, and how processes share them."""
 
     @abstractmethod
     def available(self) -> tuple[bool, str]:

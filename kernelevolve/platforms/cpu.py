@@ -19,6 +19,7 @@ from kernelevolve import workers
 from kernelevolve.errors import MissingDependencyError, WorkerError
 from kernelevolve.languages.cpp import compiler, compiler_version
 from kernelevolve.platforms.base import Platform, cache_dir
+from kernelevolve.platforms.device import Host
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +32,7 @@ class Cpu(Platform):
     """The host processor."""
 
     name = "cpu"
+    device = Host()
 
     def available(self) -> tuple[bool, str]:
         """Always here."""

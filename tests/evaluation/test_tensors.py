@@ -2,7 +2,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernelevolve.evaluation.inside.tensors import Memory, flatten, layout, unflatten
+from kernelevolve.evaluation.inside.tensors import flatten, layout, unflatten
+from kernelevolve.platforms.device import Host
 
 leaf_values = st.none() | st.booleans() | st.integers(-5, 5) | st.floats(allow_nan=False) | st.text(max_size=3)
 DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8,
@@ -33,7 +34,7 @@ def test_a_tree_comes_back_as_it_went(tree):
     leaves: list[torch.Tensor] = []
     skeleton = json.loads(json.dumps(flatten(tree, leaves)))
     specs, size = layout(leaves)
-    memory = Memory.create(size)
+    memory = Host().lend(size)
     memory.write(leaves, specs)
     assert same(tree, unflatten(skeleton, memory.tensors(specs)))
     memory.close()
@@ -41,7 +42,7 @@ def test_a_tree_comes_back_as_it_went(tree):
 
 def round_trip(leaves):
     specs, size = layout(leaves)
-    memory = Memory.create(size)
+    memory = Host().lend(size)
     memory.write(leaves, specs)
     return memory.tensors(specs)
 

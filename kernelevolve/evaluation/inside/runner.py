@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import os
 import sys
 import tempfile
 import time
@@ -19,7 +18,9 @@ from typing import Any
 import torch
 
 from kernelevolve import languages
-from kernelevolve.evaluation.inside.tensors import ALIGN, Memory, dtype_name, flatten, unflatten
+from kernelevolve.evaluation.inside.tensors import dtype_name, flatten, unflatten
+from kernelevolve.platforms import PLATFORMS
+from kernelevolve.platforms.device import ALIGN, Device
 from kernelevolve.workers.channel import Channel
 
 _clock = time.perf_counter_ns  # captured before a candidate is imported, which may replace it
@@ -38,6 +39,8 @@ def main(channel: Channel) -> None:
             return
         try:
             answer = getattr(runner, op)(message, fds)
+            if op != "load":
+                runner.device.synchronize()  # an asynchronous fault belongs to this command
         except BaseException as error:
             answer = {"error": describe(error)}
         channel.send(answer)
@@ -59,6 +62,8 @@ def describe(error: BaseException) -> dict[str, Any]:
 class Runner:
     """One loaded module, one model built from it, and the inputs it is called with."""
 
+    device: Device
+
     def __init__(self) -> None:
         self.factory: Any = None
         self.compile = False
@@ -70,11 +75,13 @@ class Runner:
         self.flush: torch.Tensor | None = None
 
     def load(self, message: dict[str, Any], _: list[int]) -> dict[str, Any]:
-        """Import the file: {"path", "build_dir", "language", "name", "reference", "compile", "case", "threads"}.
+        """Import the file: {"path", "build_dir", "language", "name", "platform", "threads", "reference", "compile",
+        "case"}.
 
         `name` is a class, or with `reference` a key of the file's REFERENCES.
         """
         torch.set_num_threads(message["threads"])
+        self.device = PLATFORMS[message["platform"]].device
         language = languages.get(message["language"])
         module = language.load(Path(message["path"]), Path(message["build_dir"]))
         if message.get("case") is not None:
@@ -91,18 +98,20 @@ class Runner:
         return {}
 
     def construct(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        """Build the model: {"seed", "init", "specs", "state", "state_specs", "size"} and one memory.
+        """Build the model: {"seed", "init", "specs", "state", "state_specs"} and one memory.
 
         State is loaded as a checkpoint would be: after construction, before the first call.
         """
-        memory = self._memory(fds, message["size"])
+        memory = self.device.open(message["memory"], fds)
         # A constructor may keep its tensors and the memory is the judge's: give it copies.
-        leaves = [t.clone() for t in memory.tensors(message["specs"])]
+        leaves = [t.clone().cpu() for t in memory.tensors(message["specs"])]
         self.model = None
         self.kept = []
         torch.manual_seed(message["seed"])
         args = unflatten(message["init"], leaves)
         model = self.factory(*args)
+        if isinstance(model, torch.nn.Module):
+            model = model.to(self.device.name)
         left_out = []
         if isinstance(model, torch.nn.Module):
             own = model.state_dict()
@@ -119,26 +128,28 @@ class Runner:
         return {"left_out": left_out}
 
     def inputs(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        """Set the arguments of one slot: {"slot", "args", "specs", "size"} and one memory, kept mapped."""
-        memory = self._memory(fds, message["size"])
+        """Set the arguments of one slot: {"slot", "args", "specs"} and one memory, kept mapped."""
+        memory = self.device.open(message["memory"], fds)
         leaves = memory.tensors(message["specs"])
         self.slots[message["slot"]] = tuple(unflatten(message["args"], leaves))
         self.ranges[message["slot"]] = [_span(t) for t in leaves if t.numel()]
         return {}
 
     def call(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        """Call the model once: {"slot", "seed", "size", "expected": bytes of each leaf} and a memory for the output.
+        """Call the model once: {"slot", "seed", "expected": bytes of each leaf} and a memory for the output.
 
         Answers {"tree", "leaves": [{"type", "dtype", "shape", "device", "overlaps", "kept", "start"}], "ns"}.
         Leaves of any other type than torch.Tensor are described, not copied.
         """
-        memory = self._memory(fds, message["size"])
-        _poison_heap(message["expected"])
+        memory = self.device.open(message["memory"], fds)
+        _poison_heap(message["expected"], self.device.name)
         torch.manual_seed(message["seed"])
         args = self.slots[message["slot"]]
         with torch.no_grad():
+            self.device.synchronize()
             start = _clock()
             output = self.model(*args)
+            self.device.synchronize()
             elapsed = _clock() - start
         leaves: list[Any] = []
         tree = flatten(output, leaves)
@@ -177,9 +188,10 @@ class Runner:
         slots = [self.slots[k] for k in message["slots"]]
         repeats, k = message["repeats"], message["first"]
         model, clock, count = self.model, _clock, len(slots)
+        watch, synchronize = self.device.stopwatch(), self.device.synchronize
         self.kept = []
         if message["flush_bytes"] and self.flush is None:
-            self.flush = torch.empty(message["flush_bytes"] // 4, dtype=torch.float32)
+            self.flush = torch.empty(message["flush_bytes"] // 4, dtype=torch.float32, device=self.device.name)
         samples = []
         gc.disable()
         try:
@@ -187,28 +199,23 @@ class Runner:
                 begin = clock()
                 while True:
                     model(*slots[k % count])
+                    synchronize()
                     k += 1
                     if clock() - begin >= message["warmup_ns"]:
                         break
                 for i in range(message["samples"]):
                     if message["flush_bytes"] and self.flush is not None:
                         self.flush.fill_(float(i))
-                    start = clock()
+                    synchronize()
+                    watch.start()
                     for _r in range(repeats):
                         output = model(*slots[k % count])
                         k += 1
-                    samples.append(clock() - start)
+                    samples.append(watch.stop()[0])
                     del output
         finally:
             gc.enable()
         return {"ns": samples}
-
-    def _memory(self, fds: list[int], size: int) -> Memory:
-        memory = Memory(fds[0], size)
-        for fd in fds:
-            os.close(fd)
-        memory.fd = -1
-        return memory
 
 
 def _span(tensor: torch.Tensor) -> tuple[int, int]:
@@ -225,13 +232,13 @@ def _overlaps(tensor: torch.Tensor, ranges: list[tuple[int, int]]) -> bool:
     return any(low < b and a < high for a, b in ranges)
 
 
-def _poison_heap(sizes: list[int]) -> None:
+def _poison_heap(sizes: list[int], device: str) -> None:
     """Fill memory of the output's sizes with 0xFF (NaN in every float type) and free it.
 
     The allocator hands such blocks out again, so an output that is not written shows.
     """
     with contextlib.suppress(RuntimeError, MemoryError):
-        blocks = [torch.empty(size, dtype=torch.uint8).fill_(0xFF) for size in sizes if size]
+        blocks = [torch.empty(size, dtype=torch.uint8, device=device).fill_(0xFF) for size in sizes if size]
         del blocks
 
 

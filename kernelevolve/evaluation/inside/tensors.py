@@ -7,14 +7,11 @@ how long that is, and the leaf's own offset in elements. Tensors that share a st
 
 from __future__ import annotations
 
-import mmap
-import os
 from typing import Any
 
 import torch
 
-ALIGN = 64
-"""Alignment of every storage in the shared memory, the same as torch's own allocator."""
+from kernelevolve.platforms.device import ALIGN, GUARD_BYTES
 
 
 def flatten(tree: Any, leaves: list[Any]) -> Any:
@@ -56,70 +53,17 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def layout(leaves: list[torch.Tensor]) -> tuple[list[dict[str, Any]], int]:
-    """Specs of the leaves, one storage after another, and the bytes needed. Shared storages are laid out once."""
-    specs, starts, total = [], {}, 0
+    """Specs of the leaves, one storage after another with guard bands between, and the bytes needed.
+
+    Shared storages are laid out once.
+    """
+    specs, starts, total = [], {}, GUARD_BYTES
     for leaf in leaves:
         storage = leaf.untyped_storage()
         key, size = storage.data_ptr(), storage.nbytes()
         if key not in starts or size == 0:
             starts[key] = total
-            total += -(-size // ALIGN) * ALIGN
+            total += -(-size // ALIGN) * ALIGN + GUARD_BYTES
         specs.append({"dtype": dtype_name(leaf.dtype), "shape": list(leaf.shape), "stride": list(leaf.stride()),
                       "start": starts[key], "bytes": size, "offset": leaf.storage_offset()})
-    return specs, max(total, ALIGN)
-
-
-class Memory:
-    """Memory shared between processes (a memfd), seen as bytes or as tensors."""
-
-    def __init__(self, fd: int, size: int) -> None:
-        self.fd, self.size = fd, size
-        self.map = mmap.mmap(fd, size)
-        self.bytes = torch.frombuffer(self.map, dtype=torch.uint8)
-        """All of it; uint8."""
-
-    @classmethod
-    def create(cls, size: int) -> Memory:
-        """Fresh zeroed memory of `size` bytes."""
-        fd = os.memfd_create("kernelevolve", os.MFD_CLOEXEC)
-        os.ftruncate(fd, size)
-        return cls(fd, size)
-
-    def write(self, leaves: list[torch.Tensor], specs: list[dict[str, Any]]) -> None:
-        """Copy the leaves' whole storages in, as `layout` placed them."""
-        for leaf, spec in zip(leaves, specs, strict=True):
-            if spec["bytes"]:
-                self.bytes[spec["start"] : spec["start"] + spec["bytes"]].copy_(raw(leaf))
-
-    def tensors(self, specs: list[dict[str, Any]]) -> list[torch.Tensor]:
-        """Tensors over this memory, without a copy. Equal specs give the same tensor, as one argument passed twice."""
-        made: dict[str, torch.Tensor] = {}
-        bases: dict[tuple[int, str], torch.Tensor] = {}
-        found = []
-        for spec in specs:
-            key = str(spec)
-            if key not in made or not spec["bytes"]:
-                dtype = getattr(torch, spec["dtype"])
-                place = (spec["start"], spec["dtype"])
-                if place not in bases or not spec["bytes"]:
-                    bases[place] = self._base(spec, dtype)
-                made[key] = bases[place].as_strided(spec["shape"], spec["stride"], spec["offset"])
-            found.append(made[key])
-        return found
-
-    def _base(self, spec: dict[str, Any], dtype: torch.dtype) -> torch.Tensor:
-        count = spec["bytes"] // dtype.itemsize
-        if count == 0:
-            return torch.empty(0, dtype=dtype)
-        return torch.frombuffer(self.map, dtype=dtype, count=count, offset=spec["start"])
-
-    def close(self) -> None:
-        """Close the descriptor; the mapping lives as long as its tensors."""
-        if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
-
-
-def raw(leaf: torch.Tensor) -> torch.Tensor:
-    """The bytes of a tensor's whole storage; uint8, no copy."""
-    return torch.empty(0, dtype=torch.uint8).set_(leaf.untyped_storage())  # type: ignore[call-overload]
+    return specs, total
