@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from kernelevolve.settings import Settings
     from kernelevolve.store.workspace import Workspace
     from kernelevolve.study import Study
+    from kernelevolve.testing.self_test import self_test
 
 __version__ = "0.1.0.dev0"
 
@@ -30,11 +31,12 @@ _PUBLIC = {
     "Target": "kernelevolve.search.stop:Target",
     "Stall": "kernelevolve.search.stop:Stall",
     "BoundReached": "kernelevolve.search.stop:BoundReached",
+    "self_test": "kernelevolve.testing.self_test:self_test",
 }
 
 __all__ = [
     "BoundReached", "Greedy", "OneShot", "Policy", "Random", "Settings", "Stall", "Steps", "Study", "Target",
-    "WallTime", "Workspace", "__version__", "problem",
+    "WallTime", "Workspace", "__version__", "problem", "self_test",
 ]
 
 

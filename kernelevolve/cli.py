@@ -12,7 +12,7 @@ from kernelevolve.commands.console import guarded
 app = typer.Typer(
     name="kernelevolve", no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None,
     help="Search for faster kernels for PyTorch operators, and keep the evidence. Every command has --json. "
-         "Exit codes: 0 done, 2 something you gave cannot be used, 130 interrupted.",
+         "Exit codes: 0 done, 1 a self-test failed, 2 something you gave cannot be used, 130 interrupted.",
 )
 
 Json = Annotated[bool, typer.Option("--json", help="Write one JSON document to stdout and nothing else.")]
@@ -72,11 +72,16 @@ def list_(workspace: Space = None, as_json: Json = False) -> None:
 @guarded
 def show(study: StudyName,
          node: Annotated[int | None, typer.Argument(metavar="[NODE]", help="A node's number.")] = None,
+         rules: Annotated[str | None, typer.Option(help="Judge NODE's source again, under `all` rule sets or the one "
+                                                   "named, from the same outputs.")] = None,
          workspace: Space = None, as_json: Json = False) -> None:
-    """Show a study's candidates, or one of them with its source."""
+    """Show a study's candidates, or one of them with its source; or judge one again under other rules."""
     from kernelevolve.commands import look
 
-    look.show(study, node, workspace, as_json=as_json)
+    if rules is not None:
+        look.survey(study, node, rules, workspace, as_json=as_json)
+    else:
+        look.show(study, node, workspace, as_json=as_json)
 
 
 @app.command()
@@ -103,10 +108,31 @@ def report(studies: Annotated[list[str], typer.Argument(metavar="STUDY...", help
 
 @app.command()
 @guarded
-def doctor(workspace: Space = None, as_json: Json = False) -> None:
-    """Say what this machine has: devices, compilers, isolation, keys (present or not), workspace."""
+def doctor(
+    self_test: Annotated[bool, typer.Option("--self-test", help="Run bad candidates that must be caught, controls "
+                                            "between them, and kernels known to be slower and faster.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Self-test of about a minute.")] = False,
+    isolation: Annotated[str, typer.Option(help="Level to test: process, bubblewrap, container, auto.")] = "auto",
+    platform: Annotated[str, typer.Option(help="Device to test on; auto takes the best one here.")] = "auto",
+    villains: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Your own bad candidates, in place of the "
+                                                  "shipped ones.")] = None,
+    part: Annotated[list[str] | None, typer.Option(help="Only this part of the self-test; may be repeated: pairs, "
+                                                   "villains, kill, left over, memory, respawn, overhead.")] = None,
+    workspace: Space = None,
+    as_json: Json = False,
+) -> None:
+    """Say what this machine has: devices, compilers, isolation, keys (present or not), workspace; or test it."""
+    if self_test:
+        from kernelevolve.commands import self_test as tests
+
+        tests.run(platform=platform, isolation=isolation, villains=villains, quick=quick, parts=part or (),
+                  as_json=as_json)
+        return
     from kernelevolve.commands import doctor as command
 
+    if quick or villains or part or isolation != "auto" or platform != "auto":
+        command.refuse("--quick, --isolation, --platform, --villains and --part belong to --self-test; "
+                       "add it, or leave them out")
     command.doctor(workspace, as_json=as_json)
 
 

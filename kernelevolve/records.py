@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -240,6 +241,20 @@ class Interval:
     high: float
     n: int = 0
 
+    def verdict(self, floor: float) -> str:
+        """"win", "tie" or "loss" of a ratio t_baseline / t_candidate, on a machine with that noise floor.
+
+        A win is a ratio whose interval excludes 1 and which exceeds 1 + `floor`, the least that the machine can tell
+        from noise; a loss is the mirror image; anything between is a tie. "not timed" when there is no ratio.
+        """
+        if not self.value > 0:
+            return "not timed"
+        if self.low > 1 and self.value > 1 + floor:
+            return "win"
+        if self.high < 1 and 1 / self.value > 1 + floor:
+            return "loss"
+        return "tie"
+
 
 @dataclasses.dataclass(frozen=True)
 class Timing:
@@ -252,6 +267,8 @@ class Timing:
     """Which round of the session each sample belongs to; rounds pair the sides."""
     inner_repeats: int = 1
     """Calls per sample, when one call is too short for the clock; samples are per call."""
+    issue_ms: float = 0.0
+    """Median time that the host took to issue a call, where a device runs it; 0 on a processor."""
 
     @property
     def median_ms(self) -> float:
@@ -274,8 +291,20 @@ class Result(_Shown):
     timings: tuple[Timing, ...] = ()
     ratios: Mapping[str, Interval] = dataclasses.field(default_factory=dict)
     """Per baseline: t_baseline / t_candidate, from paired rounds."""
+    library_ops: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    """Operators of PyTorch's library that one call ran, such as "aten.mul", and how often."""
+    findings: tuple[str, ...] = ()
+    """Remarks that decided nothing: what the reading of the source noticed, what could not be looked at."""
     noise_floor: float = 0.0
     """Smallest ratio minus one that this machine can tell from noise, from an A/A session."""
+    stopped: str = ""
+    """Why the timing session ended: its interval was "tight", the outcome "settled", or the "time" was spent."""
+    audit: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    """What the session's claims were compared with, in milliseconds per call: "claimed_ms" in the session, "audited_ms"
+    of single verified calls, "outside_ms" on the judge's clock; "eager_…" of the baseline where it was asked too."""
+    flags: tuple[str, ...] = ()
+    """What was not as it should be while it was timed, in words that start with "drift", "throttling", "contention" or
+    "launch-bound"."""
     bound_ms: float = 0.0
     """Physical bound on the time, from measured peaks; 0 when unknown."""
     profile: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -315,6 +344,11 @@ class Result(_Shown):
     def ratio(self) -> Interval | None:
         """t_reference / t_candidate with its interval, or None when not timed."""
         return self.final[self.reference] if self.final else None
+
+    @property
+    def verdict(self) -> str:
+        """"win", "tie", "loss" or "not timed" against the fastest baseline; see `Interval.verdict`."""
+        return self.ratio.verdict(self.noise_floor) if self.ratio is not None else "not timed"
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -365,35 +399,47 @@ def to_dict(value: Any) -> Any:
 
 def from_dict(kind: type[T], data: Any) -> T:
     """Rebuild a record from `to_dict`'s answer. Unknown keys are ignored: older readers survive newer fields."""
-    return typing.cast(T, _build(kind, data))
+    return typing.cast(T, _maker(kind)(data))
 
 
-_HINTS: dict[type, dict[str, Any]] = {}
+_Maker = Callable[[Any], Any]
 
 
-def _build(kind: Any, data: Any) -> Any:
-    if data is None or kind is Any:
-        return data
+@functools.cache
+def _maker(kind: Any) -> _Maker:
+    """How a JSON value becomes a `kind`: worked out once per kind, since a study comes back by the million values."""
+    make = _make_something(kind)
+    if make is None:
+        return lambda data: data
+    return lambda data: None if data is None else make(data)
+
+
+def _make_something(kind: Any) -> _Maker | None:
+    """The same for a value that is not None; None where the value stays as it is."""
     origin = typing.get_origin(kind)
     if origin in (typing.Union, types.UnionType):
-        inner = [a for a in typing.get_args(kind) if a is not type(None)]
-        return _build(inner[0], data)
+        return _maker(next(a for a in typing.get_args(kind) if a is not type(None)))
     if origin is tuple:
         inner_kind = typing.get_args(kind)[0]
-        if inner_kind in (int, str) or (inner_kind is float and not any(isinstance(v, str) for v in data)):
-            return tuple(data)  # samples come by the hundred
-        return tuple(_build(inner_kind, v) for v in data)
+        inner = _maker(inner_kind)
+        if inner_kind in (int, str):
+            return tuple
+        if inner_kind is float:  # samples come by the hundred
+            return lambda data: tuple(data) if str not in set(map(type, data)) else tuple(map(inner, data))
+        return lambda data: tuple(map(inner, data))
     if origin in (Mapping, dict):
-        return {k: _build(typing.get_args(kind)[1], v) for k, v in data.items()}
+        value = _maker(typing.get_args(kind)[1])
+        return lambda data: {k: value(v) for k, v in data.items()}
     if dataclasses.is_dataclass(kind):
-        cls = typing.cast(type, kind)
-        if cls not in _HINTS:
-            _HINTS[cls] = typing.get_type_hints(cls)
-        hints = _HINTS[cls]
-        known = {f.name for f in dataclasses.fields(cls)}
-        return cls(**{k: _build(hints[k], v) for k, v in data.items() if k in known})
+        return _make_record(typing.cast(type, kind))
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
-        return kind(data)
-    if kind is float and isinstance(data, str):
-        return float(data)  # "nan", "inf": JSON has no numbers for them
-    return data
+        return kind
+    if kind is float:
+        return lambda data: float(data) if isinstance(data, str) else data  # "nan", "inf": JSON has no such numbers
+    return None
+
+
+def _make_record(cls: type) -> _Maker:
+    hints = typing.get_type_hints(cls)
+    makers = {f.name: _maker(hints[f.name]) for f in dataclasses.fields(cls)}
+    return lambda data: cls(**{name: make(data[name]) for name, make in makers.items() if name in data})

@@ -21,7 +21,7 @@ def replay(study: Study, log: StudyLog) -> None:
         if number in lost:
             study.record_lost(_what_is_known(log, number), "the search ended while it was under way")
         else:
-            study.learn(log.nodes[number])
+            study.learn(log.nodes[number], log.keys.get(number))
     study.tree.refuted |= log.refuted
     study.runs = [from_dict(Run, end) for end in log.ends]
     for act in log.acts:

@@ -17,6 +17,7 @@ from kernelevolve.search.fitness import pooled_by_baseline
 from kernelevolve.search.policies import Policy
 from kernelevolve.settings import Settings
 from kernelevolve.store import StudyWriter, Workspace
+from kernelevolve.testing import crash
 
 logger = logging.getLogger(__name__)
 
@@ -64,13 +65,15 @@ class Session:
         """Number of this ask among those that came to an end: lost ones do not shift the choices after a resume."""
         return 1 + len(self.tree) - self._lost
 
-    def learn(self, node: Node) -> None:
-        """Take a recorded node into the tree, the policy's statistics and the list of what was tried."""
+    def learn(self, node: Node, keys: Mapping[str, Any] | None = None) -> None:
+        """Take a recorded node, with its keys as the journal has them, into the tree, the policy's statistics and the
+        list of what was tried.
+        """
         self.tree.add(node)
         self._asked = self._written = None
         self._lost += node.status is Status.LOST
         unfinished = node.status in (Status.LOST, Status.HARNESS_ERROR)
-        for key in operators.keys(node.proposal):
+        for key in operators.keys_from(keys, node.proposal):
             # What ended without a verdict may be tried once more; if it does so again, it may be the cause.
             if unfinished and key not in self._unfinished:
                 self._unfinished.add(key)
@@ -81,8 +84,9 @@ class Session:
     def record_lost(self, proposal: Proposal, why: str) -> Node:
         """Record a candidate that did not come to an end."""
         node = lost_node(len(self.tree) + 1, proposal, why)
-        self._writer.append_node(node)
-        self.learn(node)
+        keys = operators.stamped_keys(proposal)
+        self._writer.append_node(node, keys)
+        self.learn(node, keys)
         return node
 
     def _act(self, act: str, **arguments: Any) -> None:
@@ -105,6 +109,7 @@ class Session:
         if not self._started:
             with self._accounts.clock("baseline"):
                 baseline = records.to_dict(self._evaluator.start())
+            crash.step("session.started")
             self._started = True
             environment = baseline.pop("environment", None)
             if environment:
@@ -125,6 +130,7 @@ class Session:
         try:
             with self._accounts.clock("confirm"):
                 found = evaluator.confirm(*(node.proposal for node in nodes))
+            crash.step("session.confirmed")
         finally:
             self._confirming = False
         answered = [self._learn_again(node, results) for node, results in zip(nodes, found, strict=True)]

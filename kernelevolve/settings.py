@@ -26,9 +26,14 @@ class Settings:
     trials: int = 5
     """Correctness trials, each with fresh inputs; at least 5, because each input distribution needs one."""
     rounds: int = 12
-    """Timing rounds; in each, every side is measured once, in ABBA order. 12 give a 96 % interval of a median."""
+    """Least number of timing rounds (6 where time_s is short); in each, every side is measured once, in ABBA order.
+
+    12 give a 96 % interval of a median.
+    """
     time_s: float = 1.0
-    """Time budget of one interleaved timing session."""
+    """Most that the rounds of one interleaved timing session may take."""
+    tightness: float = 0.01
+    """Half-width of the ratio's interval, relative, at which a session ends before its time; 0 for never."""
     baseline_time_s: float = 2.0
     """Time budget of the baselines' own session at start."""
     input_sets: int = 4
@@ -59,12 +64,14 @@ class Settings:
 
     baselines: tuple[str, ...] = ("eager", "compile")
     """Baselines beside the problem's own REFERENCES."""
+    read_source: bool = True
+    """Read a candidate's source for what no honest kernel needs, before it is run; see `evaluation/honesty.py`."""
     isolation: str = "process"
     keep: bool = False
     """Keep every candidate's private folder for inspection."""
 
     def __post_init__(self) -> None:
-        for name, low in (("trials", 5), ("rounds", 6), ("input_sets", 1), ("time_s", 0.01)):
+        for name, low in (("trials", 5), ("rounds", 6), ("input_sets", 1), ("time_s", 0.01), ("tightness", 0)):
             value = getattr(self, name)
             if value < low:
                 raise SettingError(f"{name}={value!r}: expected at least {low}")

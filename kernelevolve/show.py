@@ -97,6 +97,10 @@ def _result_rows(result: Result) -> list[tuple[str, str]]:
         rows.append(("again", f"{again} × in {len(result.confirmations)} fresh processes"))
     if result.duplicate_of is not None and result.status is Status.DUPLICATE:
         rows.append(("same as", f"node {result.duplicate_of}"))
+    if result.library_ops:
+        rows.append(("library", ", ".join(f"{name} {n}" for name, n in list(result.library_ops.items())[:12])))
+    if result.findings:
+        rows.append(("findings", _cut("; ".join(result.findings), _DETAIL_LIMIT)))
     if result.detail:
         rows.append(("detail", _cut(result.detail, _DETAIL_LIMIT)))
     if result.diagnosis:

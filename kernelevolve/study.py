@@ -28,6 +28,8 @@ from kernelevolve.session import Evaluator, Session
 from kernelevolve.settings import Settings
 from kernelevolve.store import Workspace
 from kernelevolve.store.journal import utc_now
+from kernelevolve.survey import Survey, survey
+from kernelevolve.testing import crash
 from kernelevolve.versions import versions
 
 logger = logging.getLogger(__name__)
@@ -144,6 +146,7 @@ class Study(Session):
         with self._accounts.clock("evaluate"):
             try:
                 result: Result = evaluator.evaluate(proposal)
+                crash.step("session.answered")
             except errors.MissingDependencyError:
                 raise  # no candidate could ever pass: the engineer has to install something
             except Exception as error:  # our fault, never the candidate's: it gets its own status
@@ -159,8 +162,9 @@ class Study(Session):
             return self.tree.node(len(self.tree))
         with self._accounts.clock("record"):
             node = Node(len(self.tree) + 1, result, fitness(result), utc_now())
-            self._writer.append_node(node)
-            self.learn(node)
+            keys = operators.stamped_keys(node.proposal)
+            self._writer.append_node(node, keys)
+            self.learn(node, keys)
         return node
 
     # ---- the loop ----
@@ -239,6 +243,11 @@ class Study(Session):
         for _ in range(finalists):
             if (leader := self.tree.best) and not leader.result.confirmations:
                 yield [leader]
+
+    def survey(self, number: int, rules: str = "all") -> Survey:
+        """One node's source run again and judged under every rule set; nothing is recorded."""
+        return survey(self.problem, self.tree.node(number).proposal, title=f"{self.name}, node {number}",
+                      platform=self.platform, settings=self.settings, seed=self.seed, rules=rules)
 
     # ---- the engineer's hand ----
 

@@ -126,8 +126,68 @@ def test_doctor_tells_what_is_here_and_never_a_key(tmp_path, monkeypatch):
     assert "very-secret" not in call("doctor", "-w", tmp_path).stdout + json.dumps(found)
 
 
+def test_a_self_test_that_fails_ends_with_1_and_says_what(tmp_path):
+    (tmp_path / "raises.py").write_text("# expect: crashed\n\"\"\"An error on import.\"\"\"\nraise ValueError('no')\n")
+    done = call("doctor", "--self-test", "--quick", "--part", "villains", "--villains", tmp_path, "--platform", "cpu",
+                "--isolation", "process", "--json")
+    assert done.exit_code == 1, done.stderr
+    told = json.loads(done.stdout)
+    assert told["ok"] is False
+    row = next(r for r in told["rows"] if r["name"] == "raises")
+    assert (row["expected"], row["got"], row["outcome"]) == ("crashed", "compile_error", "failed")
+    assert "✗ failed: villain raises: expected crashed; got compile_error" in done.stderr, "told while it ran"
+
+
+def test_a_self_test_that_passes_ends_with_0_and_a_table():
+    done = call("doctor", "--self-test", "--quick", "--part", "left over", "--platform", "cpu",
+                "--isolation", "process")
+    assert done.exit_code == 0, done.stderr
+    assert "✓ passed" in done.stdout
+    assert "isolation process" in done.stdout
+    assert "2 of 2 claims passed" in done.stdout
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory):
+    """A study whose one node is off by a hundred-thousandth: nothing to a tolerance, too much for float32."""
+    from kernelevolve.records import Problem
+    from kernelevolve.testing import villains
+    from tests import fakes
+
+    folder = tmp_path_factory.mktemp("judged")
+    problem = Problem("test/softmax", villains.problem_source(), "0" * 32)
+    with fakes.study(folder, problem=problem, name="s", platform="cpu") as study:
+        study.submit(villains.control_source().replace("* self.weight", "* self.weight * 1.00001"))
+        yield folder, study.survey(1)
+
+
+def test_all_rule_sets_judge_a_node_from_the_same_outputs(judged):
+    found = judged[1]
+    assert found.accepted == ("kernelbench-v0.1", "kernelbench-main")
+    assert re.fullmatch(r"kernelbench-v0.1 and kernelbench-main accept what strict refuses: leaf 0, error 1.0e-05, "
+                        r"limit [\d.]+e-0[67]", found.sentence)
+    trial = next(row for row in found.cells() if row[0] == "strict")[5]
+    assert re.match(r"0: as given \(seed \d+\)", trial)
+    assert "strict refuses" in found._repr_html_()
+    assert "strict refuses" in repr(found)
+
+
+def test_show_judges_again_under_one_rule_set(judged):
+    told = read("show", "s", 1, "--rules", "strict", "-w", judged[0])
+    assert told["refused"] == ["strict"]
+    assert told["accepted"] == []
+    assert told["results"]["strict"]["status"] == "wrong_value"
+
+
 @pytest.mark.parametrize(("arguments", "message"), [
     (("show", "nope"), "no study named 'nope'"),
+    (("show", "good", "1", "--rules", "lenient"), "known: kernelbench-main"),
+    (("show", "good", "--rules", "all"), "name its NODE"),
+    (("show", "good", "99", "--rules", "all"), "nodes 1 to 20"),
+    (("doctor", "--quick"), "belong to --self-test"),
+    (("doctor", "--self-test", "--villains", "absent"), "folder of villains"),
+    (("doctor", "--self-test", "--isolation", "moat"), "known: process"),
+    (("doctor", "--self-test", "--part", "luck"), "known: kill, left over"),
     (("show", "good", "99"), "nodes 1 to 20"),
     (("best", "failed"), "no correct kernel yet"),
     (("report", "good", "-o", "r.pdf"), r"\.html or \.ipynb"),

@@ -18,8 +18,8 @@ from rich.text import Text
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-BAD_INPUT, INTERRUPTED = 2, 130
-"""Exit codes; 0 is success, 1 a defect of this package."""
+FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
+"""Exit codes; 0 is success, 1 a failed self-test or a defect of this package."""
 
 
 def stdout() -> Console:

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from kernelevolve import errors
 from kernelevolve.commands import console
@@ -38,6 +38,11 @@ def doctor(workspace: Path | None, *, as_json: bool) -> None:
         return
     rows = [(part, name, value) for part, found in parts.items() for name, value in _lines(found)]
     console.show_table(("part", "what", "state"), rows)
+
+
+def refuse(message: str) -> NoReturn:
+    """Options that do not go together."""
+    raise errors.SettingError(message)
 
 
 def _each(look: Callable[[], dict[str, Any]]) -> dict[str, Any]:

@@ -42,6 +42,24 @@ def show(name: str, node: int | None, workspace: Path | None, *, as_json: bool) 
         _show_node(study.nodes[node], as_json=as_json)
 
 
+def survey(name: str, node: int | None, rules: str, workspace: Path | None, *, as_json: bool) -> None:
+    """One node's source, run again and judged under every rule set, or under one of them."""
+    from kernelevolve.survey import COLUMNS, survey_of
+
+    study = Workspace(workspace).study(name)
+    if node is None:
+        raise errors.SettingError("--rules judges one candidate again: name its NODE, as in "
+                                  f"`kernelevolve show {name} 1 --rules {rules}`")
+    if node not in study.nodes:
+        raise errors.StudyError(f"no node {node} in study {name!r}; it has {_range(study)}")
+    found = survey_of(study, node, rules)
+    if as_json:
+        console.show_json(found.to_dict())
+        return
+    console.show_table(COLUMNS, found.cells(), numeric=("error", "limit"), title=found.title)
+    console.say(found.sentence)
+
+
 def best(name: str, output: Path | None, workspace: Path | None, *, as_json: bool) -> None:
     """The best candidate's source, to a file or to stdout."""
     study = Workspace(workspace).study(name)

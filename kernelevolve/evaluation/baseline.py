@@ -8,6 +8,9 @@ from typing import Any
 
 from kernelevolve.records import Problem, Timing
 
+_RATES = {"float16": "fp16_gflops", "bfloat16": "bf16_gflops"}
+"""The fact that bounds operations on a kind of number, where a device is faster on it than on float32."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Baseline:
@@ -38,11 +41,16 @@ def physical_bound_ms(problem: Problem, facts: Mapping[str, Any], *, threads: in
 
     Bytes that must move over the measured bandwidth, operations over the measured peak, whichever is longer. When
     all data fits the last-level cache the bandwidth is that of every core's own cache, because a flush does not
-    empty every cache of every machine. Returns milliseconds; 0 when the machine's peaks are unknown.
+    empty every cache of every machine; a device has one cache for all, with a bound of its own. Operations in half
+    precision are held against the rate of the matrix units in that precision, all others against `fp32_gflops`.
+    Returns milliseconds; 0 when the machine's peaks are unknown.
     """
     if "copy_gb_s" not in facts:
         return 0.0
     memory = max(facts["copy_gb_s"], facts.get("read_gb_s", 0.0))
-    cached = facts["cache_gb_s"] * threads
+    cached = facts.get("device_cache_bound_gb_s") or facts["cache_gb_s"] * threads
     bandwidth = max(cached, memory) if working_set_bytes <= facts.get("l3_bytes", 0) else memory
-    return max(problem.bytes_min / (bandwidth * 1e9), problem.flops / (facts["fp32_gflops"] * 1e9)) * 1e3
+    kinds = {tensor.dtype for tensor in (*problem.inputs, *problem.parameters, *problem.outputs)}
+    rates = [facts[key] for kind, key in _RATES.items() if kind in kinds and key in facts]
+    peak = max([facts["fp32_gflops"], *rates])
+    return max(problem.bytes_min / (bandwidth * 1e9), problem.flops / (peak * 1e9)) * 1e3

@@ -39,6 +39,8 @@ class Bench:
         self.notes: list[str] = []
         self.info: dict[str, Any] = {}
         self.start_s: dict[str, float] = {}
+        self.flags: dict[str, dict[str, Any]] = {}
+        """What each baseline's process was set to."""
         self.names: list[str] = []
         """Baselines in use."""
         self._path = root / "problem.py"
@@ -49,6 +51,7 @@ class Bench:
     def open(self) -> None:
         """Start the judge, then every baseline; one that cannot be used is left out and noted."""
         self._open_judge()
+        self.notes += self.info["notes"]
         for name in (*self.settings.baselines, *self.problem.references):
             try:
                 note = self._attach(name)
@@ -65,6 +68,8 @@ class Bench:
             if note:
                 self.notes.append(f"baseline {name} differs from the reference: {note}")
             self.names.append(name)
+            if other := {k for k, v in self.flags["eager"].items() if self.flags[name].get(k) != v}:
+                self.notes.append(f"baseline {name} was set to other {', '.join(sorted(other))} than eager")
 
     def measure(self, time_s: float) -> tuple[tuple[Timing, ...], Timing]:
         """One session of all baselines and a second eager process; their timings, and that one's."""
@@ -91,16 +96,32 @@ class Bench:
         assert candidate.worker is not None
         limit = max(self.settings.check_timeout_s, 60 * self.info["reference_s"])
         fds = [candidate.worker.channel.fileno()]
-        answer = self._watch({"op": "check"}, candidate, stage="check", limit_s=limit, fds=fds)
+        message = {"op": "check", "language": candidate.language}
+        answer = self._watch(message, candidate, stage="check", limit_s=limit, fds=fds)
         candidate.check_folder()
         return answer
 
-    def time(self, candidate: Candidate) -> dict[str, Any]:
-        """Time the candidate beside every baseline."""
+    def survey(self, candidate: Candidate) -> dict[str, dict[str, Any]]:
+        """Hand the candidate's channel to the judge for its findings under every rule set; raises as `check` does."""
+        assert candidate.worker is not None
+        limit = max(self.settings.check_timeout_s, 60 * self.info["reference_s"])
+        fds = [candidate.worker.channel.fileno()]
+        message = {"op": "survey", "language": candidate.language}
+        found = self._watch(message, candidate, stage="check", limit_s=limit, fds=fds)["rules"]
+        return {str(name): dict(one) for name, one in found.items()}
+
+    def time(self, candidate: Candidate, floor: float) -> dict[str, Any]:
+        """Time the candidate beside every baseline, on a machine with that noise floor."""
         limit = max(self.settings.time_timeout_s, 200 * self.info["reference_s"])
-        answer = self._watch({"op": "time", "names": self.names}, candidate, stage="time", limit_s=limit)
+        message = {"op": "time", "names": self.names, "floor": floor}
+        answer = self._watch(message, candidate, stage="time", limit_s=limit)
         candidate.check_folder()
         return answer
+
+    def pids(self, candidate: Candidate) -> list[int]:
+        """Processes that take part in a timing: the user's, the judge's, the baselines' and the candidate's."""
+        standing = [self._judge, *self._runners.values(), candidate.worker]
+        return [os.getpid(), *[worker.pid for worker in standing if worker is not None]]
 
     def forget(self, candidate: Candidate) -> None:
         """Let the judge close the candidate's channel."""
@@ -176,6 +197,7 @@ class Bench:
             raise errors.WorkerError(f"baseline {name} does not load: {answer['error']['message']}")
         found = self._ask({"op": "attach", "name": name, "timeout_s": limit}, limit + 60, fds=[worker.channel.fileno()])
         self.start_s[name] = time.monotonic() - begin
+        self.flags[name] = dict(found["flags"])
         return str(found["note"])
 
     def _drop(self, name: str) -> None:

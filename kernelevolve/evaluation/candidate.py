@@ -16,6 +16,7 @@ from kernelevolve import languages, workers
 from kernelevolve.errors import WorkerError
 from kernelevolve.evaluation import isolation, verdict
 from kernelevolve.evaluation.verdict import Verdict
+from kernelevolve.platforms import PLATFORMS
 from kernelevolve.records import Status
 from kernelevolve.settings import Settings
 from kernelevolve.workers import Channel, ChannelClosedError
@@ -62,6 +63,8 @@ class Candidate:
         for path in private.values():
             path.mkdir()
         (self.folder / "kernel.py").write_text(self.source, encoding="utf-8", errors="replace")
+        # A device's driver reserves far more addresses than it uses memory.
+        space = {"RLIMIT_AS": self.memory_bytes} if PLATFORMS[self.platform].device.address_space else {}
         arguments = isolation.get(self.settings.isolation).wrap({
             "env": {
                 languages.BUILD_DIR: str(self.build_dir),
@@ -73,7 +76,7 @@ class Candidate:
                 "OMP_NUM_THREADS": str(self.threads),
             },
             "cwd": private["work"],
-            "limits": {"RLIMIT_AS": self.memory_bytes, "RLIMIT_FSIZE": self.settings.file_bytes},
+            "limits": {"RLIMIT_FSIZE": self.settings.file_bytes, **space},
         })
         self.worker = workers.start(RUNNER, **arguments)
 

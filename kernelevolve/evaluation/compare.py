@@ -9,7 +9,7 @@ import torch
 
 from kernelevolve.evaluation.rules import RuleSet
 from kernelevolve.evaluation.trials import Trial
-from kernelevolve.evaluation.verdict import Verdict
+from kernelevolve.evaluation.verdict import Verdict, clean
 from kernelevolve.platforms.device import ALIGN, Memory
 from kernelevolve.records import LeafError, Status
 
@@ -21,9 +21,11 @@ def examine(answer: dict[str, Any], memory: Memory, trial: Trial, rules: RuleSet
     The answer comes from the candidate's process, so nothing in it is trusted: a malformed one is dishonest.
     """
     try:
-        return _examine(answer, memory, trial, rules, scale)
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        return Verdict(Status.DISHONEST, f"the answer of its process is malformed: {type(error).__name__}: {error}"), []
+        verdict, errors = _examine(answer, memory, trial, rules, scale)
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
+        text = clean(f"{type(error).__name__}: {error}", 300)
+        return Verdict(Status.DISHONEST, f"the answer of its process is malformed: {text}"), []
+    return verdict and Verdict(verdict.status, clean(verdict.detail, 4000)), errors
 
 
 def _examine(answer: dict[str, Any], memory: Memory, trial: Trial, rules: RuleSet,

@@ -16,21 +16,24 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from kernelevolve import languages, platforms
 from kernelevolve.errors import KernelEvolveError
-from kernelevolve.evaluation import isolation
+from kernelevolve.evaluation import honesty, harness, isolation
 from kernelevolve.evaluation.baseline import Baseline, physical_bound_ms
 from kernelevolve.evaluation.bench import Bench, FaultError
 from kernelevolve.evaluation.candidate import Candidate, EndedError, SilentError
+from kernelevolve.evaluation.conditions import flags
 from kernelevolve.evaluation.statistics import noise_floor, ratio
 from kernelevolve.evaluation.verdict import Verdict
 from kernelevolve.records import Diagnosis, LeafError, Problem, Proposal, Result, Status, Timing, from_dict
-from kernelevolve.settings import Settings, rule_set
+from kernelevolve.settings import RULE_SETS, Settings, rule_set
+from kernelevolve.versions import versions
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
 Profiler = Callable[[Path, Result, dict[str, Any], Problem], tuple[dict[str, Any], Diagnosis]]
 OnStage = Callable[[str, float, str], None]
 
@@ -92,6 +95,7 @@ class Evaluator:
         environment = self.platform.environment({
             **self.facts, "threads": self.threads, "isolation": self.settings.isolation,
             "flush_bytes": self._bench.flush_bytes, "omp_proc_bind": os.environ.get("OMP_PROC_BIND", ""),
+            "flags": self._bench.flags["eager"], "versions": versions(), "harness": harness.version(),
         })
         eager = next(t for t in timings if t.name == "eager")
         self.baseline = Baseline(timings, again, noise_floor(eager, again), bound, environment,
@@ -107,16 +111,28 @@ class Evaluator:
             return self._result(proposal, Verdict(proposal.failure, proposal.failure_detail))
         if not proposal.source.strip():
             return self._result(proposal, Verdict(Status.NO_CODE, "the proposal holds no source"))
+        return self._twice(lambda: self._evaluate(proposal),
+                           lambda reason: self._result(proposal, Verdict(Status.HARNESS_ERROR, reason)))
+
+    def survey(self, proposal: Proposal) -> dict[str, Result]:
+        """Judge the same outputs of one fresh process under every rule set, by name; nothing is timed."""
+        if proposal.failure is not None or not proposal.source.strip():
+            one = self.evaluate(proposal)
+            return {name: dataclasses.replace(one, rules=name) for name in RULE_SETS}
+        return self._twice(lambda: self._survey(proposal), lambda reason: {
+            name: self._result(proposal, Verdict(Status.HARNESS_ERROR, reason), rules=name) for name in RULE_SETS})
+
+    def _twice(self, attempt: Callable[[], T], give_up: Callable[[str], T]) -> T:
         self.start()
         reason = ""
         for _ in range(2):
             try:
                 self._revive()
-                return self._evaluate(proposal)
+                return attempt()
             except FaultError as fault:
                 reason = str(fault)
                 log.warning("evaluation failed through no fault of the candidate: %s", reason)
-        return self._result(proposal, Verdict(Status.HARNESS_ERROR, reason))
+        return give_up(reason)
 
     def confirm(self, *proposals: Proposal, n: int = 3) -> list[tuple[Result, ...]]:
         """Measure again `n` times, each in fresh candidate and baseline processes with new secret inputs.
@@ -166,37 +182,77 @@ class Evaluator:
 
     def _evaluate(self, proposal: Proposal) -> Result:
         assert self._bench is not None
-        assert self._root is not None
+        assert self.baseline is not None
+        bench, floor = self._bench, self.baseline.noise_floor
+        attempt = _Attempt()
+        found: dict[str, Any] = {}
+        result: Result | None = None
+
+        def work(candidate: Candidate) -> None:
+            nonlocal result
+            seconds = attempt.seconds
+            with self._stage("check", seconds):
+                found.update(bench.check(candidate))
+                self._conclude(found)
+            with self.platform.timing_lock(self.settings.lock_timeout_s) as waited, self._stage("time", seconds):
+                seconds["wait"] = waited
+                pids = bench.pids(candidate)
+                before = self.platform.conditions(pids)
+                timed = bench.time(candidate, floor)
+                found.update({key: timed[key] for key in ("timings", "audit", "stopped")},
+                             errors=_merge(found["errors"], timed["errors"]),
+                             conditions=(before, self.platform.conditions(pids)))
+                self._conclude(timed)
+            self._believe(timed)
+            result = self._result(proposal, attempt.verdict, found, seconds)
+            if self.profiler is not None:
+                with self._stage("profile", seconds):
+                    result = self._profile(candidate.build_dir, result)
+
+        self._attempt(proposal, attempt, work)
+        if result is None:
+            result = self._result(proposal, attempt.verdict, found, attempt.seconds)
+        return attempt.completed(result)
+
+    def _survey(self, proposal: Proposal) -> dict[str, Result]:
+        assert self._bench is not None
         bench = self._bench
-        seconds: dict[str, float] = {}
+        attempt = _Attempt()
+        found: dict[str, dict[str, Any]] = {}
+
+        def work(candidate: Candidate) -> None:
+            with self._stage("check", attempt.seconds):
+                found.update(bench.survey(candidate))
+
+        self._attempt(proposal, attempt, work)
+        results = {}
+        for name in RULE_SETS:
+            one = found.get(name)
+            verdict = Verdict(Status(one["status"]), one["detail"]) if one else attempt.verdict
+            results[name] = attempt.completed(self._result(proposal, verdict, one, rules=name))
+        return results
+
+    def _attempt(self, proposal: Proposal, attempt: _Attempt, work: Callable[[Candidate], None]) -> None:
+        """Read, start and build a candidate, let `work` have it, and end it, whatever happens."""
+        assert self._bench is not None
+        assert self._root is not None
+        bench, seconds = self._bench, attempt.seconds
         language = proposal.language if proposal.language in languages.LANGUAGES else languages.detect(proposal.source)
         languages.get(language).toolchain()
         candidate = Candidate(proposal.source, language, self.settings, self.threads, self._memory_bytes(), self._root,
                               self.platform.name)
-        found: dict[str, Any] = {}
-        verdict = Verdict(Status.CORRECT)
-        result: Result | None = None
         try:
+            if self.settings.read_source:
+                with self._stage("source", seconds):
+                    self._read(proposal.source, attempt)
             with self._stage("start", seconds):
                 candidate.start()
                 bench.prepare()
             with self._stage("build", seconds):
                 candidate.build()
-            with self._stage("check", seconds):
-                found = bench.check(candidate)
-                self._conclude(found)
-            with self.platform.timing_lock(self.settings.lock_timeout_s) as waited, self._stage("time", seconds):
-                seconds["wait"] = waited
-                timed = bench.time(candidate)
-                found |= {"timings": timed["timings"], "errors": _merge(found["errors"], timed["errors"])}
-                self._conclude(timed)
-            self._believe(timed)
-            result = self._result(proposal, verdict, found, seconds)
-            if self.profiler is not None:
-                with self._stage("profile", seconds):
-                    result = self._profile(candidate.build_dir, result)
+            work(candidate)
         except EndedError as ended:
-            verdict = ended.verdict
+            attempt.verdict = ended.verdict
         except SilentError as silent:
             bench.judge_lost()
             raise FaultError(str(silent)) from silent
@@ -204,12 +260,17 @@ class Evaluator:
             bench.judge_lost()  # an interrupt: its answer is still to come, and must not be taken for the next one's
             raise
         finally:
-            printed = candidate.end()
+            attempt.log = candidate.end()
             bench.forget(candidate)
             candidate.close()
-        if result is None:
-            result = self._result(proposal, verdict, found, seconds)
-        return dataclasses.replace(result, log=printed, stage_s=dict(seconds))
+
+    def _read(self, source: str, attempt: _Attempt) -> None:
+        """Refuse what no honest kernel needs, with the line; remember the rest."""
+        found = honesty.read(source, like=self.problem.source)
+        attempt.notes += [str(f) for f in found if not f.fatal]
+        fatal = [str(f) for f in found if f.fatal]
+        if fatal:
+            raise EndedError(Verdict(Status.DISHONEST, "\n".join(fatal)))
 
     def _conclude(self, found: Mapping[str, Any]) -> None:
         if found["status"] != Status.CORRECT.value:
@@ -240,16 +301,19 @@ class Evaluator:
         return dataclasses.replace(result, profile=profile, diagnosis=diagnosis)
 
     def _result(self, proposal: Proposal, verdict: Verdict, found: Mapping[str, Any] | None = None,
-                seconds: Mapping[str, float] | None = None) -> Result:
+                seconds: Mapping[str, float] | None = None, *, rules: str = "") -> Result:
         found = found or {}
         timings = tuple(from_dict(Timing, t) for t in found.get("timings", ()))
         mine = next((t for t in timings if t.name == "candidate"), None)
         ratios = {t.name: ratio(t, mine) for t in timings if mine is not None and t is not mine}
         baseline = self.baseline
+        floor = baseline.noise_floor if baseline else 0.0
         return Result(
-            proposal=proposal, status=verdict.status, detail=verdict.detail, rules=self.rules,
+            proposal=proposal, status=verdict.status, detail=verdict.detail, rules=rules or self.rules,
             errors=tuple(from_dict(LeafError, e) for e in found.get("errors", ())), timings=timings, ratios=ratios,
-            noise_floor=baseline.noise_floor if baseline else 0.0, bound_ms=baseline.bound_ms if baseline else 0.0,
+            library_ops=found.get("library_ops", {}), findings=tuple(found.get("notes", ())),
+            noise_floor=floor, stopped=found.get("stopped", ""), audit=found.get("audit", {}),
+            flags=flags(*found["conditions"], timings, floor) if timings else (), bound_ms=baseline.bound_ms if baseline else 0.0,
             stage_s=dict(seconds or {}), platform=self.platform.name, isolation=self.settings.isolation,
             environment=baseline.environment["id"] if baseline else "",
         )
@@ -274,6 +338,22 @@ class Evaluator:
         if self.settings.memory_bytes:
             return self.settings.memory_bytes
         return max(4 * 2**30, int(self.facts.get("memory_bytes", 0)) // 2)
+
+
+@dataclasses.dataclass
+class _Attempt:
+    """What one fresh process of a candidate came to."""
+
+    seconds: dict[str, float] = dataclasses.field(default_factory=dict)
+    verdict: Verdict = dataclasses.field(default_factory=lambda: Verdict(Status.CORRECT))
+    notes: list[str] = dataclasses.field(default_factory=list)
+    """What the reading of its source noticed."""
+    log: str = ""
+
+    def completed(self, result: Result) -> Result:
+        """The result with all of that."""
+        return dataclasses.replace(result, log=self.log, stage_s=dict(self.seconds),
+                                   findings=(*self.notes, *result.findings))
 
 
 def _merge(a: list[dict[str, Any]], b: list[dict[str, Any]]) -> list[dict[str, Any]]:

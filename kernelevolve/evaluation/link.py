@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 from typing import Any
 
@@ -12,6 +11,7 @@ from kernelevolve.evaluation.inside.tensors import layout
 from kernelevolve.evaluation.trials import Trial, Weights
 from kernelevolve.platforms.device import ALIGN, Device, Memory
 from kernelevolve.workers import Channel, ChannelClosedError
+from kernelevolve.workers.channel import UNTRUSTED_BYTES
 
 
 class LinkError(Exception):
@@ -35,7 +35,10 @@ class Link:
 
     def __init__(self, name: str, fd: int, device: Device) -> None:
         self.name, self.device = name, device
-        self.channel = Channel(socket.socket(fileno=fd))
+        self.channel = Channel(socket.socket(fileno=fd), limit_bytes=UNTRUSTED_BYTES, descriptors=0)
+        self.left_out: list[str] = []
+        """Names of state that found no place in its model."""
+        self._holds: Weights | None = None
         self._slots: dict[int, tuple[Any, Memory]] = {}
 
     def ask(self, op: str, message: dict[str, Any], *, timeout_s: float,
@@ -47,21 +50,26 @@ class Link:
                 self.device.synchronize()  # what was written here must be there before anyone looks
                 message["memory"], fds = memory.ticket()
             self.channel.send({"op": op, **message}, fds, timeout_s)
-            answer, fds = self.channel.recv(timeout_s)
+            answer, _ = self.channel.recv(timeout_s)
         except TimeoutError as error:
             raise LinkError(self.name, "timeout", f"no answer to {op!r} within {timeout_s:.3g} s") from error
         except (ChannelClosedError, RecursionError) as error:
             raise LinkError(self.name, "closed", str(error)) from error
-        for fd in fds:
-            os.close(fd)
         if not isinstance(answer, dict):
             raise LinkError(self.name, "closed", f"answered {type(answer).__name__}; expected an object")
         if "error" in answer:
             raise RunnerError(self.name, answer["error"] if isinstance(answer["error"], dict) else {})
         return answer
 
-    def construct(self, weights: Weights, *, timeout_s: float) -> list[str]:
-        """Build the model there with the same arguments, seed and state; names of state that found no place."""
+    def hold(self, weights: Weights, *, timeout_s: float) -> None:
+        """See to it that the model there has these weights: refreshed in place if of the same build, else built."""
+        if self._holds is None or self._holds.build != weights.build:
+            self.construct(weights, timeout_s=timeout_s)
+        elif self._holds.version != weights.version:
+            self._refresh(weights, timeout_s)
+
+    def construct(self, weights: Weights, *, timeout_s: float) -> None:
+        """Build the model there with the same arguments, seed and state."""
         state = list(weights.state.values())
         specs, size = layout([*weights.init_leaves, *state])
         memory = self.device.lend(size)
@@ -74,7 +82,24 @@ class Link:
             }, timeout_s=timeout_s, memory=memory)
         finally:
             memory.close()
-        return [str(name) for name in answer.get("left_out", [])]
+        self._hold(weights, answer)
+
+    def _refresh(self, weights: Weights, timeout_s: float) -> None:
+        state = list(weights.state.values())
+        specs, size = layout(state)
+        memory = self.device.lend(size)
+        memory.write(state, specs)
+        try:
+            answer = self.ask("refresh", {"state": list(weights.state), "state_specs": specs}, timeout_s=timeout_s,
+                              memory=memory)
+        finally:
+            memory.close()
+        self._hold(weights, answer)
+
+    def _hold(self, weights: Weights, answer: dict[str, Any]) -> None:
+        left_out = answer.get("left_out")
+        self.left_out = [name for name in weights.state if name in left_out] if isinstance(left_out, list) else []
+        self._holds = weights
 
     def give(self, slot: int, args: Any, leaves: list[torch.Tensor], *, timeout_s: float) -> Memory:
         """Put arguments into a slot. Same layout as before: new values at the same addresses, and nothing is sent."""
@@ -95,13 +120,16 @@ class Link:
         self.ask("inputs", message, timeout_s=timeout_s, memory=memory)
         return memory
 
-    def call(self, slot: int, trial: Trial, *, timeout_s: float) -> tuple[dict[str, Any], Memory]:
-        """Call the model on a slot; its answer and the memory with its output, poisoned with 0xAB before."""
+    def call(self, slot: int, trial: Trial, *, timeout_s: float, **extra: bool) -> tuple[dict[str, Any], Memory]:
+        """Call the model on a slot; its answer and the memory with its output, poisoned with 0xAB before.
+
+        `extra` are more things to find out: log=True, settle=True; see the runner's `call`.
+        """
         sizes = [t.numel() * t.element_size() for t in trial.reference]
         memory = self.device.lend(sum(-(-size // ALIGN) * ALIGN for size in sizes) + ALIGN)
         memory.bytes.fill_(0xAB)
         try:
-            answer = self.ask("call", {"slot": slot, "seed": trial.seed, "expected": sizes},
+            answer = self.ask("call", {"slot": slot, "seed": trial.seed, "expected": sizes, **extra},
                               timeout_s=timeout_s, memory=memory)
         finally:
             memory.close()

@@ -41,6 +41,43 @@ def noise_floor(a: Timing, b: Timing) -> float:
     return max(interval.high - 1, 1 - interval.low, 0.0)
 
 
+CLEAR = 3.0
+"""A decision is settled when the interval, so many times as wide, still does not touch what would change it."""
+COARSE = 5.0
+"""And when it is no wider than so many times the tightness: whatever is ranked by its ratio should be known that well."""
+
+
+def enough(candidate: Timing, baseline: Timing, *, tightness: float, floor: float) -> str:
+    """Why a session may end: "tight", "settled", or "" for not yet.
+
+    Tight: the half-width of the ratio's interval is at most `tightness` of the ratio. Settled: it is at most five times
+    that, and would lie beyond the noise floor on one side of 1 even if it were three times as wide. Both treat a win and a loss alike, so
+    neither can favour one. Stopping on a narrow interval favours narrow ones, not high ones; and a tripled interval
+    clears 1 by chance in far fewer than one of a thousand sessions of equal sides, however often one looks.
+    """
+    found = ratio(baseline, candidate)
+    if not found.value > 0 or found.n < 6:
+        return ""
+    width = (found.high - found.low) / 2 / found.value
+    if width <= tightness:
+        return "tight"
+    if width > COARSE * tightness:
+        return ""
+    low = found.value / (found.value / found.low) ** CLEAR
+    high = found.value * (found.high / found.value) ** CLEAR
+    return "settled" if low > 1 + floor or high < 1 / (1 + floor) else ""
+
+
+def drift(timing: Timing) -> float:
+    """Last third of the rounds over the first third, minus 1; of the medians of their rounds. 0 below six rounds."""
+    rounds = _by_round(timing)
+    medians = [plain.median(rounds[r]) for r in sorted(rounds)]
+    third = len(medians) // 3
+    if third < 2:
+        return 0.0
+    return plain.median(medians[-third:]) / plain.median(medians[:third]) - 1
+
+
 def _by_round(timing: Timing) -> dict[int, list[float]]:
     rounds: dict[int, list[float]] = {}
     for r, value in zip(timing.rounds, timing.samples_ms, strict=True):

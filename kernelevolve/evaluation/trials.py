@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import itertools
 import logging
 import random
 import time
@@ -21,6 +22,7 @@ import numpy as np
 import torch
 
 from kernelevolve.errors import ProblemError, UnknownNameError
+from kernelevolve.evaluation.inside.library_log import LibraryLog
 from kernelevolve.evaluation.inside.tensors import flatten, layout, unflatten
 from kernelevolve.languages.base import import_file
 from kernelevolve.platforms.device import Device, Host, raw
@@ -61,6 +63,12 @@ class Weights:
     twin: Any
     state: dict[str, torch.Tensor]
     """What is loaded into the candidate after construction, as a checkpoint would be."""
+    build: int = 0
+    """Which construction these belong to."""
+    version: int = 0
+    """Which values: no two of a build are alike."""
+    refreshed: bool = False
+    """Whether these are other values than those that the model was built and loaded with."""
 
 
 @dataclasses.dataclass
@@ -111,6 +119,7 @@ class Factory:
             raise UnknownNameError("case", self.case, list(cases))
         for key, value in cases.get(self.case, {}).items():
             setattr(self.module, key, value)
+        self._number = itertools.count(1)
         self.skipped: dict[str, str] = {}
         """Distributions that say nothing about this problem, and why."""
 
@@ -132,9 +141,34 @@ class Factory:
         twin = copy.deepcopy(model)
         if isinstance(twin, torch.nn.Module):
             twin = twin.double()
-        state = {k: v.detach().clone() for k, v in model.state_dict().items() if isinstance(v, torch.Tensor)} \
-            if isinstance(model, torch.nn.Module) else {}
-        return Weights(seed, skeleton, leaves, model, twin, state)
+        number = next(self._number)
+        return Weights(seed, skeleton, leaves, model, twin, _state(model), number, number)
+
+    def again(self, weights: Weights) -> Weights:
+        """The same weights in a model of their own, to be refreshed."""
+        if not _trained(weights.model):
+            return weights
+        return dataclasses.replace(self.weights(weights.seed, loaded=False), build=weights.build,
+                                   version=weights.version)
+
+    def refresh(self, weights: Weights, seed: int) -> Weights:
+        """New values for what training changes, in place; make no more trials with the old ones.
+
+        Values are scaled one by one, so that signs, zeros and the order of sorted ones stay; only what was all zeros
+        becomes something else. The same weights come back where there is nothing to train.
+        """
+        trained = _trained(weights.model)
+        if not trained:
+            return weights
+        seed_all(seed)
+        with torch.no_grad():
+            for tensor in trained:
+                _renew(tensor)
+            twins = weights.twin.state_dict()
+            for name, value in weights.model.state_dict().items():
+                if isinstance(value, torch.Tensor) and name in twins:
+                    twins[name].copy_(value)
+        return dataclasses.replace(weights, state=_state(weights.model), version=next(self._number), refreshed=True)
 
     def arguments(self, seed: int, distribution: str = GIVEN) -> tuple[Any, list[torch.Tensor]]:
         """Skeleton and tensors of one argument list."""
@@ -186,6 +220,21 @@ class Factory:
             return None
         return trial
 
+    def library(self, weights: Weights, trial: Trial) -> dict[str, Any]:
+        """The library operators of one call of the reference; empty when they cannot be counted."""
+        given = _clone(trial.leaves)
+        own = list(weights.model.parameters()) if isinstance(weights.model, torch.nn.Module) else []
+        record = LibraryLog([*given, *own])
+        try:
+            torch.manual_seed(trial.seed)
+            with torch.no_grad(), record:
+                weights.model(*unflatten(trial.args, given))
+            self.device.synchronize()
+        except Exception as error:
+            log.warning("the reference's operators cannot be counted: %s: %s", type(error).__name__, error)
+            return {}
+        return record.answer([])
+
     def _run(self, weights: Weights, seed: int, args: Any, leaves: list[torch.Tensor], name: str) -> Trial:
         specs, size = layout(leaves)
         given = _clone(leaves)
@@ -211,6 +260,31 @@ class Factory:
         kept = [t.clone() if v else t for t, v in zip(own, views, strict=True)]
         return Trial(name, seed, weights, args, leaves, specs, size, tree, [type(t).__name__ for t in own], kept, truth,
                      views, mutates, took, _terms(leaves, own))
+
+
+def _state(model: Any) -> dict[str, torch.Tensor]:
+    if not isinstance(model, torch.nn.Module):
+        return {}
+    return {k: v.detach().clone() for k, v in model.state_dict().items() if isinstance(v, torch.Tensor)}
+
+
+def _trained(model: Any) -> list[torch.Tensor]:
+    """What training changes: parameters, and running statistics. Other buffers are constants of the problem."""
+    if not isinstance(model, torch.nn.Module):
+        return []
+    statistics = [b for name, b in model.named_buffers() if name.endswith(("running_mean", "running_var"))]
+    return [t for t in (*model.parameters(), *statistics) if t.is_floating_point() and t.numel()]
+
+
+def _renew(tensor: torch.Tensor) -> None:
+    if not bool(torch.isfinite(tensor).all()):
+        return
+    if not bool(tensor.any()):
+        tensor.add_(torch.rand_like(tensor) - 0.5)
+    elif bool((tensor == tensor.flatten()[0]).all()) or _changeable(tensor):
+        tensor.mul_(torch.rand_like(tensor) + 0.5)
+    else:
+        tensor.mul_(random.uniform(0.5, 1.5))  # noqa: S311 - seeded under a secret seed
 
 
 def seed_all(seed: int) -> None:

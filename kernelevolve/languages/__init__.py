@@ -3,9 +3,11 @@
 from kernelevolve.errors import UnknownNameError
 from kernelevolve.languages.base import BUILD_DIR, Language
 from kernelevolve.languages.cpp import Cpp
+from kernelevolve.languages.cuda import Cuda
 from kernelevolve.languages.pytorch import PyTorch
+from kernelevolve.languages.triton import Triton
 
-LANGUAGES: dict[str, Language] = {language.name: language for language in (Cpp(), PyTorch())}
+LANGUAGES: dict[str, Language] = {language.name: language for language in (Cuda(), Cpp(), Triton(), PyTorch())}
 """By name; the first that recognises a source has it, so the catch-all stands last."""
 
 

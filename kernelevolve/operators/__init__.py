@@ -11,7 +11,7 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from kernelevolve import errors
-from kernelevolve.operators.base import Operator, genome_key, keys, source_key
+from kernelevolve.operators.base import Operator, genome_key, keys, keys_from, source_key, stamped_keys
 
 # By location, so that what an operator needs is imported when it is used.
 _BUILT_IN = {
@@ -19,7 +19,7 @@ _BUILT_IN = {
     "hand": "kernelevolve.operators.hand:Hand",
 }
 
-__all__ = ["Operator", "create", "genome_key", "keys", "known", "source_key"]
+__all__ = ["Operator", "create", "genome_key", "keys", "keys_from", "known", "source_key", "stamped_keys"]
 
 
 def known() -> list[str]:

@@ -3,8 +3,9 @@
 from kernelevolve.errors import SettingError, UnknownNameError
 from kernelevolve.platforms.base import Platform, cache_dir
 from kernelevolve.platforms.cpu import Cpu
+from kernelevolve.platforms.cuda import Cuda
 
-PLATFORMS: dict[str, Platform] = {platform.name: platform for platform in (Cpu(),)}
+PLATFORMS: dict[str, Platform] = {platform.name: platform for platform in (Cuda(), Cpu())}
 """By name, best first."""
 
 

@@ -9,7 +9,7 @@ import json
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,20 @@ class Platform(ABC):
     def flush_bytes(self) -> int:
         """Bytes to overwrite so that nothing of a former call is left in any cache."""
 
+    @property
+    def lock_name(self) -> str:
+        """What one timing at a time is about: the platform, or a device of it."""
+        return self.name
+
+    def conditions(self, pids: Sequence[int] = ()) -> dict[str, Any]:
+        """What may disturb a timing, now. Read before and after one; see `evaluation.conditions` for what is made of it.
+
+        Where they can be read: "clock_mhz"; "throttled_count", which only ever rises; "throttled", the reasons why the
+        device is slowed down now; "load"; and in processor seconds since the machine's start "busy_s", "idle_s",
+        "steal_s", and "own_s" of the processes `pids`.
+        """
+        return {}
+
     def environment(self, facts: Mapping[str, Any]) -> dict[str, Any]:
         """The facts with an id: a hash of all that can change a measurement."""
         body = json.dumps(dict(facts), sort_keys=True)
@@ -57,7 +71,7 @@ class Platform(ABC):
 
         Raises WorkerError after `timeout_s`. The lock is the kernel's, so it ends with its holder however that dies.
         """
-        path = cache_dir() / f"timing-{self.name}.lock"
+        path = cache_dir() / f"timing-{self.lock_name}.lock"
         start = time.monotonic()
         with path.open("a") as file:
             while True:

@@ -12,6 +12,7 @@ import os
 import platform as host
 import re
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,10 @@ class Cpu(Platform):
     def flush_bytes(self) -> int:
         """Twice the last-level cache."""
         return 2 * max(caches().values(), default=32 * 2**20)
+
+    def conditions(self, pids: Sequence[int] = ()) -> dict[str, Any]:
+        """From /proc and /sys."""
+        return {**host_conditions(pids), **_clock()}
 
     def facts(self, *, again: bool = False) -> dict[str, Any]:
         """Facts and peaks. Bandwidths in GB/s (1e9 bytes), FLOP rates in GFLOP/s, sizes in bytes."""
@@ -112,6 +117,52 @@ def _peaks(*, again: bool = False) -> dict[str, float]:
     part = path.with_suffix(f".{os.getpid()}.part")
     part.write_text(json.dumps(found))
     part.replace(path)
+    return found
+
+
+def host_conditions(pids: Sequence[int] = ()) -> dict[str, float]:
+    """What the host's processors are busy with, and how much of it is these processes'; see `Platform.conditions`."""
+    return {**_processor_times(), "own_s": sum(map(_process_s, pids)), "load": os.getloadavg()[0]}
+
+
+def _processor_times() -> dict[str, float]:
+    """Seconds of all processors together: at work, idle, and withheld by the machine below this one."""
+    try:
+        words = Path("/proc/stat").read_text().partition("\n")[0].split()[1:]
+    except OSError:
+        return {}
+    tick = os.sysconf("SC_CLK_TCK")
+    user, nice, system, idle, waiting, irq, soft, steal = (int(word) / tick for word in words[:8])
+    return {"busy_s": user + nice + system + irq + soft, "idle_s": idle + waiting, "steal_s": steal}
+
+
+def _process_s(pid: int) -> float:
+    """Processor seconds of a process with all its threads; 0 when it is gone."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _clock() -> dict[str, float]:
+    """The lowest clock of any processor of ours, and how often any was slowed for its heat."""
+    found: dict[str, float] = {}
+    base = Path("/sys/devices/system/cpu")
+    clocks, throttled = [], []
+    for cpu in os.sched_getaffinity(0):
+        with contextlib.suppress(OSError, ValueError):
+            clocks.append(int((base / f"cpu{cpu}/cpufreq/scaling_cur_freq").read_text()) / 1000)
+        with contextlib.suppress(OSError, ValueError):
+            throttled.append(int((base / f"cpu{cpu}/thermal_throttle/core_throttle_count").read_text()))
+    if not clocks:
+        with contextlib.suppress(OSError):
+            text = Path("/proc/cpuinfo").read_text()
+            clocks = [float(mhz) for mhz in re.findall(r"^cpu MHz\s*: ([0-9.]+)$", text, re.MULTILINE)]
+    if clocks:
+        found["clock_mhz"] = min(clocks)
+    if throttled:
+        found["throttled_count"] = float(sum(throttled))
     return found
 
 

@@ -33,8 +33,9 @@ def locate(result: Result, facts: Mapping[str, Any], problem: Problem) -> dict[s
     memory_peak = max(_number(facts, "copy_gb_s", 0.0), _number(facts, "read_gb_s", 0.0)) or None
     achieved_gb_s = problem.bytes_min / median_ms / 1e6 if problem.bytes_min > 0 else None
     in_cache = _in_cache(timing, facts, problem, achieved_gb_s, memory_peak)
-    # The cache's figure is of one core, as each core has its own.
+    # The cache's figure is of one core, as each core has its own; a device has one cache for all.
     cache_peak = _number(facts, "cache_gb_s", 0.0) * max(1.0, _number(facts, "threads", 1.0)) or None
+    cache_peak = _number(facts, "device_cache_gb_s", 0.0) or cache_peak
     peak_gb_s = cache_peak or memory_peak if in_cache else memory_peak
     peak_gflops = _peak_gflops(facts, problem)
     memory_ms = problem.bytes_min / peak_gb_s / 1e6 if achieved_gb_s and peak_gb_s else None

@@ -13,6 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from kernelevolve import errors
+from kernelevolve.testing import crash
+
+NEEDED_BYTES = 4 * 2**20
+"""Free space without which no search begins: a few hundred nodes with their texts."""
 
 
 @contextlib.contextmanager
@@ -22,6 +26,19 @@ def explained(path: Path, doing: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise errors.StoreError(f"cannot {doing} {path}: {error.strerror or error}. {_advice(error)}") from error
+
+
+def require_space(path: Path) -> None:
+    """Raise StoreError when the disk of a folder is all but full: better before a search than in the middle of it."""
+    with explained(path, "look at the disk of"):
+        disk = os.statvfs(path)
+    free = disk.f_bavail * disk.f_frsize
+    if disk.f_blocks and free < NEEDED_BYTES:  # some network file systems tell nothing
+        raise errors.StoreError(
+            f"the disk of {path} is full: {free / 2**20:.1f} MB are free, and a search wants at least "
+            f"{NEEDED_BYTES / 2**20:.0f} MB. Free some space, or choose another folder with workspace=…; "
+            "every node acknowledged so far is safe in the journal."
+        )
 
 
 def _advice(error: OSError) -> str:
@@ -56,7 +73,9 @@ def write_atomic(path: Path, data: bytes, *, durable: bool = True) -> None:
                 file.flush()
                 if durable:
                     os.fsync(file.fileno())
+            crash.step("store.written")
             Path(name).replace(path)
+            crash.step("store.renamed")
         except BaseException:
             Path(name).unlink(missing_ok=True)
             raise

@@ -10,7 +10,6 @@ Not promised: protection against somebody who edits the journal on purpose.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import datetime
 import json
@@ -23,6 +22,7 @@ from typing import Any
 
 from kernelevolve import errors
 from kernelevolve.store.disk import explained, sync_folder
+from kernelevolve.testing import crash
 
 VERSION = 1
 DURABLE = frozenset({"study", "node", "confirm", "act", "end"})
@@ -71,10 +71,15 @@ class Reading:
 
     records: list[Record] = dataclasses.field(default_factory=list)
     damage: list[Damage] = dataclasses.field(default_factory=list)
+    lost: int = 0
+    """Records that cannot be read any more, by the numbers of those that can: a damaged byte may split a line in two or
+    join two. In what follows the last readable record, lines are counted."""
     torn: bool = False
     """Whether an incomplete last line was skipped: its record was never acknowledged."""
     offset: int = 0
     """Where the next reading may start: the end of the last complete line."""
+    last_at: int = 0
+    """Where that line began."""
     next_seq: int = 0
     lines: int = 0
 
@@ -95,6 +100,7 @@ class JournalWriter:
         self._fd: int | None = None
         self._seq = 0
         self._pid = os.getpid()
+        self._broken = ""
         self.path: Path | None = None
 
     def append(self, kind: str, data: dict[str, Any]) -> int:
@@ -102,21 +108,27 @@ class JournalWriter:
 
         Raises StoreError when the disk refuses; then the record is not in the journal and the next one may be tried.
         """
+        if self._broken:
+            raise errors.StoreError(f"{self._broken}: close the study, look at the disk, and go on with Study.resume.")
         if self._fd is None or self._pid != os.getpid():
             self._open()
         now = max(utc_now(), self.last_time)
         line = encode(kind, data, self._seq, now)
         assert self._fd is not None
         assert self.path is not None
-        size = os.fstat(self._fd).st_size
+        fd, size = self._fd, os.fstat(self._fd).st_size
+        crash.step("journal.append")
+        crash.tear("journal.tear", line, lambda part: os.write(fd, part))
         try:
             with explained(self.path, "append to"):
                 written = os.write(self._fd, line)
                 if written < len(line):
                     # The kernel stopped short, which it does on a full disk: the next byte brings the reason.
                     os.write(self._fd, line[written:])
+                crash.step("journal.written")
                 if kind in DURABLE:
                     os.fsync(self._fd)
+                    crash.step("journal.synced")
         except BaseException:
             self._retreat(size)
             raise
@@ -131,14 +143,18 @@ class JournalWriter:
         with explained(self.path, "create"):
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
             self._fd = os.open(self.path, flags, 0o644)
+            crash.step("journal.created")
             sync_folder(self.folder)
         self._seq = 0
 
     def _retreat(self, size: int) -> None:
         """Take back a half-written line; go on in a new file, so that a torn line stays a last line."""
         assert self._fd is not None
-        with contextlib.suppress(OSError):
+        try:
             os.ftruncate(self._fd, size)
+        except OSError as error:
+            # Its record may come back with the next reading, so this writer must not write another in its place.
+            self._broken = f"{self.path} could not be cut back after a failed write ({error.strerror})"
         self.close()
 
     def close(self) -> None:
@@ -212,15 +228,20 @@ def read(path: Path, *, offset: int = 0, next_seq: int = 0, line: int = 0) -> Re
         file.seek(offset)
         for raw in file:
             if not raw.endswith(b"\n"):
-                found.torn = True
-                break
+                if isinstance(decode(raw[:-1], path.stem), str):
+                    found.torn = True
+                    break
+                found.damage.append(Damage(path.name, found.lines + 1, "the newline at its end is damaged", lost=0))
+            found.last_at = found.offset
             found.offset += len(raw)
             found.lines += 1
             record = decode(raw[:-1], path.stem)
             if isinstance(record, str):
                 found.damage.append(Damage(path.name, found.lines, record))
                 found.next_seq += 1  # the number that the damaged line had
+                found.lost += 1
                 continue
+            found.lost += record.seq - found.next_seq
             if record.seq > found.next_seq:
                 hole = record.seq - found.next_seq
                 reason = f"{hole} records are missing before record {record.seq}"
@@ -230,6 +251,18 @@ def read(path: Path, *, offset: int = 0, next_seq: int = 0, line: int = 0) -> Re
     return found
 
 
+def checksum_at(path: Path, offset: int) -> str:
+    """The checksum that the line at a byte offset states, unverified; empty when there is none."""
+    try:
+        with path.open("rb") as file:
+            file.seek(offset)
+            head = file.read(300)
+    except FileNotFoundError:
+        return ""
+    at = head.find(_MARK) + len(_MARK)
+    return head[at : at + 8].decode("ascii", "replace") if at >= len(_MARK) else ""
+
+
 def read_folder(folder: Path) -> Reading:
     """All records of a study in the order they happened, with the damage of all its files."""
     merged = Reading()
@@ -237,6 +270,7 @@ def read_folder(folder: Path) -> Reading:
         part = read(path)
         merged.records += part.records
         merged.damage += part.damage
+        merged.lost += max(0, part.lost)
         merged.torn |= part.torn
     merged.records.sort(key=lambda r: r.order)
     return merged

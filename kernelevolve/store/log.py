@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import gc
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from kernelevolve import errors, records
 from kernelevolve.store import encode, journal
 from kernelevolve.store.artifacts import Artifacts
+from kernelevolve.store.disk import write_atomic
+
+HEADER_COPY = "header"
+"""Name of the file beside a study's journal that holds its first record once more."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +38,8 @@ class StudyLog:
     header: dict[str, Any] = dataclasses.field(default_factory=dict)
     nodes: dict[int, records.Node] = dataclasses.field(default_factory=dict)
     """By number; confirmations are already in the results."""
+    keys: dict[int, dict[str, Any]] = dataclasses.field(default_factory=dict)
+    """By number, what counts as the same candidate, where the journal says so."""
     asks: dict[int, records.Selection] = dataclasses.field(default_factory=dict)
     proposals: dict[int, records.Proposal] = dataclasses.field(default_factory=dict)
     """Of the asks that never became a node."""
@@ -41,6 +50,8 @@ class StudyLog:
     baselines: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     ends: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     damage: list[journal.Damage] = dataclasses.field(default_factory=list)
+    lost_records: int = 0
+    """How many records cannot be read any more (a torn last line is none: it was never acknowledged)."""
     torn: bool = False
     missing_artifacts: list[str] = dataclasses.field(default_factory=list)
     last_time: str = ""
@@ -60,11 +71,6 @@ class StudyLog:
         """Numbers that were asked for, or lie below one that was recorded, and have no node."""
         top = max([*self.nodes, *self.asks], default=0)
         return tuple(n for n in range(1, top + 1) if n not in self.nodes)
-
-    @property
-    def lost_records(self) -> int:
-        """How many records cannot be read any more (a torn last line is none: it was never acknowledged)."""
-        return sum(d.lost for d in self.damage)
 
     def state_damage(self) -> str:
         """One sentence on what the journal lost; empty when it is whole."""
@@ -87,8 +93,27 @@ class StudyLog:
 
 def read_study(folder: Path, artifacts: Artifacts) -> StudyLog:
     """Fold a study's journal. Raises StoreError when not even its header can be read."""
+    with _no_collection():
+        return _fold(folder, artifacts)
+
+
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """No garbage collection: a study's millions of values are all kept, and looking through them over and over takes
+    half the time of reading them.
+    """
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+def _fold(folder: Path, artifacts: Artifacts) -> StudyLog:
     reading = journal.read_folder(folder)
-    log = StudyLog(folder.name, damage=reading.damage, torn=reading.torn)
+    log = StudyLog(folder.name, damage=reading.damage, lost_records=reading.lost, torn=reading.torn)
     packed: dict[int, dict[str, Any]] = {}
     proposals: dict[int, dict[str, Any]] = {}
     confirms: list[dict[str, Any]] = []
@@ -115,11 +140,13 @@ def read_study(folder: Path, artifacts: Artifacts) -> StudyLog:
                 log.baselines.append(data)
             case "end":
                 log.ends.append(data)
+    log.header = log.header or read_header(folder)
     if not log.header:
         raise errors.StoreError(
             f"the study in {folder} has no readable header ({'; '.join(map(str, reading.damage)) or 'no records'}). "
             "Restore the folder from a copy, or delete it."
         )
+    log.keys = {n: data["keys"] for n, data in packed.items() if "keys" in data}
     log.nodes = {n: encode.unpack_node(packed[n], artifacts, log.missing_artifacts) for n in sorted(packed)}
     log.proposals = {
         n: encode.unpack_proposal(p, artifacts, log.missing_artifacts)
@@ -133,13 +160,30 @@ def read_study(folder: Path, artifacts: Artifacts) -> StudyLog:
 
 def read_header(folder: Path) -> dict[str, Any]:
     """A study's header alone, without its nodes; empty when it cannot be read."""
-    for path in sorted(folder.glob("*.jsonl")):
-        with path.open("rb") as file:
-            line = file.readline()
+    record = read_header_record(folder)
+    return {**record.data, "time": record.time} if record else {}
+
+
+def read_header_record(folder: Path) -> journal.Record | None:
+    """The record that began a study: from the journal, or from its copy when the journal's is damaged."""
+    for path in [*sorted(folder.glob("*.jsonl")), folder / HEADER_COPY]:
+        try:
+            with path.open("rb") as file:
+                line = file.readline()
+        except (FileNotFoundError, NotADirectoryError):
+            continue
         record = journal.decode(line[:-1], path.stem) if line.endswith(b"\n") else ""
         if isinstance(record, journal.Record) and record.kind == "study":
-            return {**record.data, "time": record.time}
-    return {}
+            return record
+    return None
+
+
+def copy_header(folder: Path) -> None:
+    """Keep the header a second time: without it, one flipped byte would cost the whole study."""
+    copy = folder / HEADER_COPY
+    if not copy.exists() and (record := read_header_record(folder)):
+        with contextlib.suppress(errors.StoreError):  # a full disk: it is made when the study is next opened
+            write_atomic(copy, journal.encode(record.kind, record.data, record.seq, record.time))
 
 
 def _apply_confirm(log: StudyLog, data: dict[str, Any]) -> None:

@@ -20,12 +20,17 @@ from typing import Any
 
 from kernelevolve.store.journal import Record
 
-VERSION = 1
+VERSION = 2
 
 TABLES: dict[str, str] = {
     "meta": "version INTEGER",
-    # How far each journal file has been imported.
-    "imports": "file VARCHAR PRIMARY KEY, study VARCHAR, bytes BIGINT, lines BIGINT, next_seq BIGINT, lost BIGINT",
+    # How far each journal file has been imported, where its last line began, and that line's checksum.
+    "imports": (
+        "file VARCHAR PRIMARY KEY, study VARCHAR, bytes BIGINT, lines BIGINT, next_seq BIGINT, lost BIGINT, "
+        "last_at BIGINT, crc VARCHAR"
+    ),
+    # Rows of each table after the last import: what is fewer now was lost.
+    "totals": "name VARCHAR, rows BIGINT",
     "studies": (
         "study VARCHAR PRIMARY KEY, problem VARCHAR, code_hash VARCHAR, platform VARCHAR, operator VARCHAR, "
         "policy VARCHAR, rules VARCHAR, seed BIGINT, settings JSON, versions JSON, header JSON, time VARCHAR"

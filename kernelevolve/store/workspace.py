@@ -21,8 +21,9 @@ from kernelevolve import errors, records
 from kernelevolve.store import encode, log
 from kernelevolve.store.artifacts import Artifacts
 from kernelevolve.store.database import Database
-from kernelevolve.store.disk import FileLock, explained, sync_folder
+from kernelevolve.store.disk import FileLock, explained, require_space, sync_folder
 from kernelevolve.store.journal import JournalWriter
+from kernelevolve.testing import crash
 
 DEFAULT_FOLDER = "kernelevolve-workspace"
 NAME_LIMIT = 200
@@ -77,12 +78,19 @@ class Workspace:
             raise taken
         with explained(folder, "create"):
             folder.mkdir(parents=True, exist_ok=True)
+            require_space(folder)
+            crash.step("store.folder")
             sync_folder(self.journal_path)
         writer = StudyWriter(self, name)
         if log.read_header(folder):  # another process began it between the look and the lock
             writer.close()
             raise taken
-        writer.append("study", header)
+        try:
+            writer.append("study", header)
+        except BaseException:
+            writer.close()
+            raise
+        log.copy_header(folder)
         return writer
 
     def open_study(self, name: str, *, lead: bool = True) -> StudyWriter:
@@ -92,8 +100,13 @@ class Workspace:
             name: The study's name.
             lead: Whether this writer adds nodes: one process at a time may. Acts need no lead.
         """
-        self._find(name)
-        return StudyWriter(self, name, lead=lead)
+        folder = self._find(name)
+        if lead:
+            require_space(folder)
+        writer = StudyWriter(self, name, lead=lead)
+        if lead:
+            log.copy_header(folder)  # a study that was killed in its first moment has no copy yet
+        return writer
 
     def reserve_name(self, stem: str) -> str:
         """`stem-1`, `stem-2` …: the first that no study has; its folder is made, so that nobody else gets it."""
@@ -181,11 +194,15 @@ class StudyWriter:
         packed = encode.pack_proposal(proposal, self.workspace.artifacts)
         self.append("proposal", {"number": number, "proposal": packed})
 
-    def append_node(self, node: records.Node) -> None:
-        """The verdict; when this returns the node is acknowledged."""
+    def append_node(self, node: records.Node, keys: dict[str, Any] | None = None) -> None:
+        """The verdict; when this returns the node is acknowledged. `keys` say what counts as the same candidate."""
         if node.source:
             self.workspace.artifacts.write_candidate(self.folder, node.number, node.source)
-        self.append("node", encode.pack_node(node, self.workspace.artifacts))
+        packed = encode.pack_node(node, self.workspace.artifacts)
+        if keys:
+            packed["keys"] = keys
+        crash.step("store.packed")
+        self.append("node", packed)
 
     def close(self) -> None:
         """Close the journal's file and let others lead; safe to call twice."""

@@ -8,18 +8,8 @@ from kernelevolve.records import Interval
 
 
 def verdict(ratio: Interval | None, noise_floor: float) -> str:
-    """"win", "tie", "loss" or "not timed" for a ratio t_baseline / t_candidate.
-
-    A win is a ratio whose 95 % interval excludes 1 and which exceeds 1 + `noise_floor`, the least that the
-    machine can tell from noise; a loss is the mirror image; anything between is a tie.
-    """
-    if ratio is None or not ratio.value > 0:
-        return "not timed"
-    if ratio.low > 1 and ratio.value > 1 + noise_floor:
-        return "win"
-    if ratio.high < 1 and 1 / ratio.value > 1 + noise_floor:
-        return "loss"
-    return "tie"
+    """"win", "tie", "loss" or "not timed" for a ratio t_baseline / t_candidate; see `Interval.verdict`."""
+    return ratio.verdict(noise_floor) if ratio is not None else "not timed"
 
 
 def confirmation(confirmations: Sequence[Interval], noise_floor: float) -> str:

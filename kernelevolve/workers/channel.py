@@ -6,12 +6,15 @@ JSON and not pickle, because one end may be a candidate: what it sends is parsed
 from __future__ import annotations
 
 import json
+import os
 import socket
 import time
 from typing import Any
 
 LIMIT_BYTES = 64 * 2**20
 """Largest message either side accepts."""
+UNTRUSTED_BYTES = 4 * 2**20
+"""The same where a candidate is at the other end."""
 _MAX_FDS = 32
 
 
@@ -20,10 +23,20 @@ class ChannelClosedError(Exception):
 
 
 class Channel:
-    """One end of a socket pair."""
+    """One end of a socket pair.
 
-    def __init__(self, sock: socket.socket) -> None:
-        self.sock = sock
+    Args:
+        sock: The socket.
+        limit_bytes: Largest message that is accepted.
+        descriptors: How many file descriptors are accepted with a message; any beyond are refused with it.
+    """
+
+    def __init__(self, sock: socket.socket, *, limit_bytes: int = LIMIT_BYTES, descriptors: int = _MAX_FDS) -> None:
+        self.sock, self.limit_bytes, self.descriptors = sock, limit_bytes, descriptors
+
+    def distrust(self) -> None:
+        """From here on the other end is a candidate: small messages, and no descriptors."""
+        self.limit_bytes, self.descriptors = UNTRUSTED_BYTES, 0
 
     @classmethod
     def pair(cls) -> tuple[Channel, Channel]:
@@ -54,18 +67,22 @@ class Channel:
         while len(head) < 8:
             self._arm(deadline)
             try:
-                data, new, _, _ = socket.recv_fds(self.sock, 8 - len(head), _MAX_FDS)
+                data, new, flags, _ = socket.recv_fds(self.sock, 8 - len(head), self.descriptors)
             except TimeoutError:
                 raise
             except OSError as error:
                 raise ChannelClosedError(str(error)) from error
             fds += new
+            if flags & socket.MSG_CTRUNC or len(fds) > self.descriptors:
+                _close(fds)
+                raise ChannelClosedError(f"more file descriptors than the {self.descriptors} that are accepted")
             if not data:
                 raise ChannelClosedError("the other process closed the channel")
             head += data
         size = int.from_bytes(head, "little")
-        if size > LIMIT_BYTES:
-            raise ChannelClosedError(f"a message of {size} bytes announced; the limit is {LIMIT_BYTES}")
+        if size > self.limit_bytes:
+            _close(fds)
+            raise ChannelClosedError(f"a message of {size} bytes announced; the limit is {self.limit_bytes}")
         body = bytearray()
         while len(body) < size:
             self._arm(deadline)
@@ -80,7 +97,8 @@ class Channel:
             body += data
         try:
             return json.loads(body), fds
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
+            _close(fds)
             raise ChannelClosedError(f"not JSON: {error}") from error
 
     def _arm(self, deadline: float | None) -> None:
@@ -99,3 +117,8 @@ class Channel:
     def close(self) -> None:
         """Close this end."""
         self.sock.close()
+
+
+def _close(fds: list[int]) -> None:
+    for fd in fds:
+        os.close(fd)

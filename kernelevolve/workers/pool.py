@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelevolve import errors
+from kernelevolve.testing import crash
 from kernelevolve.workers.channel import Channel, ChannelClosedError
 
 LOG_BYTES = 32 * 1024
@@ -34,6 +35,8 @@ _SERVER_ENVIRONMENT = {
     "OPENBLAS_NUM_THREADS": "1",
     "TORCHINDUCTOR_COMPILE_THREADS": "1",
     "PYTHONUNBUFFERED": "1",
+    # PyTorch's question whether there is a device would initialise CUDA in the server, and spoil it for every fork.
+    "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
 }
 
 
@@ -245,8 +248,10 @@ def start(
         "cwd": str(cwd or tempfile.gettempdir()),
         "limits": dict(limits or {}),
     }
+    crash.step("worker.start")
     try:
         pid = server.ask(request, [theirs.fileno(), log_w])["pid"]
+        crash.step("worker.started")
     except errors.WorkerError:
         mine.close()
         os.close(log_r)
@@ -275,6 +280,7 @@ def call(
         try:
             worker.channel.send({"target": target, "payload": payload})
             answer, fds = worker.channel.recv(timeout_s)
+            crash.step("worker.answered")
         except TimeoutError as error:
             raise errors.WorkerError(f"{target} gave no answer within {timeout_s:g} s\n{worker.log()}") from error
         except ChannelClosedError as error:

@@ -25,7 +25,7 @@ from typing import Any, NoReturn
 
 from kernelevolve.workers.channel import Channel
 
-PRELOAD = ("torch", "torch.export", "torch._dynamo", "torch._inductor.compile_fx", "numpy")
+PRELOAD = ("torch", "torch.export", "torch._dynamo", "torch._inductor.compile_fx", "triton", "numpy")
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 

@@ -208,7 +208,8 @@ def test_stages_are_told_as_they_end(add):
     add.on_stage = lambda *stage: told.append(stage)
     add.evaluate(proposal("raise ValueError"))
     add.on_stage = None
-    assert [(s, status) for s, _, status in told] == [("start", "ok"), ("build", "compile_error")]
+    assert [(s, status) for s, _, status in told] == [
+        ("source", "ok"), ("start", "ok"), ("build", "compile_error")]
 
 
 @pytest.mark.parametrize("who", ["_judge", "eager"])

@@ -212,23 +212,25 @@ def test_a_connection_of_the_same_process_is_named_as_such(tmp_path) -> None:
         connection.close()
 
 
-def test_a_file_that_is_no_database_can_be_made_anew(tmp_path) -> None:
+def test_a_file_that_is_no_database_is_put_aside_and_made_anew_with_a_warning(tmp_path, caplog) -> None:
     with fakes.study(tmp_path, name="s") as study:
         study.step()
-    study.workspace.database().path.write_bytes(b"this is not a database" * 1000)
-    with pytest.raises(errors.StoreError, match=r"Workspace.rebuild\(\)"):
-        study.workspace.sql("SELECT 1")
-    study.workspace.rebuild()
+    path = study.workspace.database().path
+    path.write_bytes(b"this is not a database" * 1000)
     assert len(study.workspace.sql("SELECT * FROM nodes")) == 1
+    (aside,) = tmp_path.glob("*.damaged-*")
+    assert aside.read_bytes() == b"this is not a database" * 1000
+    assert f"made anew from the journal (6 records): IO Error: The file \"{path}\" exists, but it is not" in caplog.text
+    assert aside.name in caplog.text
 
 
-def test_tables_of_another_version_are_refused_with_both_versions(tmp_path) -> None:
+def test_tables_of_a_newer_version_are_refused_with_both_versions(tmp_path) -> None:
     with fakes.study(tmp_path, name="s") as study:
         study.step()
     study.workspace.sync()
     with duckdb.connect(str(study.workspace.database().path)) as connection:
         connection.execute("UPDATE meta SET version = 99")
-    with pytest.raises(errors.StoreError, match="of version 99; this package writes version 1"):
+    with pytest.raises(errors.StoreError, match="of version 99; this package writes version 2"):
         study.workspace.sync()
     study.workspace.rebuild()
     study.workspace.sync()

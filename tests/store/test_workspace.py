@@ -167,11 +167,29 @@ def test_damage_is_stated_and_its_nodes_are_lost(tmp_path) -> None:
     assert Status.LOST not in {n.status for n in log.nodes.values()}
 
 
-def test_a_study_without_a_readable_header_is_an_error(tmp_path) -> None:
+def test_a_damaged_header_is_stated_and_read_from_its_copy(tmp_path) -> None:
+    with fakes.study(tmp_path, name="a") as study:
+        study.run(3)
+    (path,) = (study.workspace.journal_path / study_folder("a")).glob("*.jsonl")
+    before = study.workspace.study("a")
+    path.write_bytes(b"x" + path.read_bytes()[1:])
+    after = study.workspace.study("a")
+    assert after.state_damage().startswith("1 journal records of study 'a' are lost")
+    assert after.header == before.header
+    assert after.nodes == before.nodes
+    assert study.workspace.studies() == ["a"]
+    study.workspace.rebuild()
+    assert study.workspace.sql("SELECT study FROM studies")["study"].tolist() == ["a"]
+    assert len(study.workspace.sql("SELECT * FROM nodes")) == 3
+
+
+def test_a_study_without_a_readable_header_or_its_copy_is_an_error(tmp_path) -> None:
     workspace = Workspace(tmp_path)
     workspace.create_study({"name": "a", **HEADER}).close()
-    (path,) = (workspace.journal_path / study_folder("a")).glob("*.jsonl")
+    folder = workspace.journal_path / study_folder("a")
+    (path,) = folder.glob("*.jsonl")
     path.write_bytes(b"x" + path.read_bytes())
+    (folder / "header").unlink()
     with pytest.raises(errors.StoreError, match="no readable header"):
         workspace.study("a")
     assert workspace.studies() == []

@@ -18,9 +18,13 @@ from typing import Any
 import torch
 
 from kernelevolve import languages
-from kernelevolve.evaluation.inside.tensors import dtype_name, flatten, unflatten
+from kernelevolve.evaluation.inside import guards, handover, library_log, tensors, timing, watch
+from kernelevolve.evaluation.inside.guards import Guards, drifted
+from kernelevolve.evaluation.inside.handover import hand_over, ranges
+from kernelevolve.evaluation.inside.library_log import LibraryLog
+from kernelevolve.evaluation.inside.tensors import flatten, unflatten
 from kernelevolve.platforms import PLATFORMS
-from kernelevolve.platforms.device import ALIGN, Device
+from kernelevolve.platforms.device import Device
 from kernelevolve.workers.channel import Channel
 
 _clock = time.perf_counter_ns  # captured before a candidate is imported, which may replace it
@@ -63,6 +67,7 @@ class Runner:
     """One loaded module, one model built from it, and the inputs it is called with."""
 
     device: Device
+    watch: watch.Watch
 
     def __init__(self) -> None:
         self.factory: Any = None
@@ -72,7 +77,7 @@ class Runner:
         self.ranges: dict[int, list[tuple[int, int]]] = {}
         self.kept: list[torch.Tensor] = []
         """Output of the former call, held so that a buffer handed out twice shows."""
-        self.flush: torch.Tensor | None = None
+        self.timer = timing.Timer()
 
     def load(self, message: dict[str, Any], _: list[int]) -> dict[str, Any]:
         """Import the file: {"path", "build_dir", "language", "name", "platform", "threads", "reference", "compile",
@@ -83,7 +88,10 @@ class Runner:
         torch.set_num_threads(message["threads"])
         self.device = PLATFORMS[message["platform"]].device
         language = languages.get(message["language"])
+        self.watch = watch.Watch(Runner, Channel, LibraryLog, type(self.device), timing.Timer, guards, handover,
+                                 library_log, tensors, timing, watch, sys.modules[__name__])
         module = language.load(Path(message["path"]), Path(message["build_dir"]))
+        self.watch.loaded()
         if message.get("case") is not None:
             for key, value in getattr(module, "CASES", {}).get(message["case"], {}).items():
                 setattr(module, key, value)
@@ -112,134 +120,92 @@ class Runner:
         model = self.factory(*args)
         if isinstance(model, torch.nn.Module):
             model = model.to(self.device.name)
-        left_out = []
-        if isinstance(model, torch.nn.Module):
-            own = model.state_dict()
-            given = dict(zip(message["state"], memory.tensors(message["state_specs"]), strict=True))
-            fit = {k: v for k, v in given.items() if k in own and own[k].shape == v.shape}
-            left_out = [k for k in given if k not in fit]
-            if fit:
-                model.load_state_dict(fit, strict=False)
+        given = dict(zip(message["state"], memory.tensors(message["state_specs"]), strict=True))
+        fit = _fitting(model, given)
+        if fit:
+            model.load_state_dict({name: value for name, (_, value) in fit.items()}, strict=False)
         if self.compile:
             model = torch.compile(model)
         self.model = model
         gc.collect()
         gc.freeze()  # a collection that walks all of torch takes 0.1 s: leave it out of later ones
-        return {"left_out": left_out}
+        return {"left_out": [name for name in given if name not in fit]}
+
+    def refresh(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """Put other values into the model that is there, in place, as an optimizer does: {"state", "state_specs"}."""
+        memory = self.device.open(message["memory"], fds)
+        given = dict(zip(message["state"], memory.tensors(message["state_specs"]), strict=True))
+        fit = _fitting(self.model, given)
+        with torch.no_grad():
+            for own, value in fit.values():
+                own.copy_(value)
+        return {"left_out": [name for name in given if name not in fit]}
 
     def inputs(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Set the arguments of one slot: {"slot", "args", "specs"} and one memory, kept mapped."""
         memory = self.device.open(message["memory"], fds)
         leaves = memory.tensors(message["specs"])
         self.slots[message["slot"]] = tuple(unflatten(message["args"], leaves))
-        self.ranges[message["slot"]] = [_span(t) for t in leaves if t.numel()]
+        self.ranges[message["slot"]] = ranges(leaves)
         return {}
 
     def call(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Call the model once: {"slot", "seed", "expected": bytes of each leaf} and a memory for the output.
 
-        Answers {"tree", "leaves": [{"type", "dtype", "shape", "device", "overlaps", "kept", "start"}], "ns"}.
-        Leaves of any other type than torch.Tensor are described, not copied.
+        Answers what `hand_over` does, with {"ns", "guards", "state"}; see `guards.py` and `watch.py`. With "log" also
+        the library operators that ran ("library"), with "settle" also what went on after the call ("late").
         """
         memory = self.device.open(message["memory"], fds)
-        _poison_heap(message["expected"], self.device.name)
-        torch.manual_seed(message["seed"])
         args = self.slots[message["slot"]]
+        log = self._library_log(args) if message.get("log") else None
+        bands = Guards(message["expected"], self.device.name)
+        torch.manual_seed(message["seed"])
         with torch.no_grad():
             self.device.synchronize()
             start = _clock()
-            output = self.model(*args)
+            with log or contextlib.nullcontext():
+                output = self.model(*args)
             self.device.synchronize()
             elapsed = _clock() - start
-        leaves: list[Any] = []
-        tree = flatten(output, leaves)
-        described, place = [], 0
-        for leaf in leaves:
-            entry: dict[str, Any] = {"type": type(leaf).__name__}
-            described.append(entry)
-            # Looking at a subclass would run its code, and let it compute what it put off.
-            if type(leaf) not in (torch.Tensor, torch.nn.Parameter):
-                continue
-            entry["device"] = str(leaf.device)
-            if leaf.layout != torch.strided or leaf.__dict__:
-                entry["type"] = "Tensor with attributes" if leaf.__dict__ else str(leaf.layout)
-                continue
-            plain = leaf.detach()
-            size = plain.numel() * plain.element_size()
-            entry |= {"dtype": dtype_name(plain.dtype), "shape": list(plain.shape), "start": -1}
-            entry["overlaps"] = _overlaps(plain, self.ranges[message["slot"]])
-            entry["kept"] = _overlaps(plain, [_span(t) for t in self.kept if t.numel()])
-            if place + size <= memory.size:
-                if size:
-                    target = {"dtype": entry["dtype"], "shape": entry["shape"], "start": place, "bytes": size,
-                              "offset": 0, "stride": list(torch.empty(plain.shape, device="meta").stride())}
-                    memory.tensors([target])[0].copy_(plain)
-                entry["start"] = place
-                place += -(-size // ALIGN) * ALIGN
-        self.kept = [leaf.detach() for leaf, entry in zip(leaves, described, strict=True) if "dtype" in entry]
-        return {"tree": tree, "leaves": described, "ns": elapsed}
+        answer, self.kept = hand_over(output, memory, self.ranges[message["slot"]], ranges(self.kept))
+        answer |= {"ns": elapsed, "guards": bands.breach()}
+        if log is not None:
+            answer["library"] = log.answer(self.kept)
+        if message.get("settle"):
+            busy = watch.settle()
+            answer["late"] = drifted(self.kept, answer, memory) or busy
+        left, many = self.watch.company()
+        answer["state"] = {"changes": self.watch.changes(), "left": left, "many": many}
+        return answer
 
-    def time(self, message: dict[str, Any], _: list[int]) -> dict[str, Any]:
-        """Take samples: {"slots", "first", "samples", "repeats", "warmup_ns", "flush_bytes"} -> {"ns": [per sample]}.
+    def _library_log(self, args: tuple[Any, ...]) -> LibraryLog:
+        leaves: list[torch.Tensor] = []
+        flatten(list(args), leaves)
+        own = list(self.model.parameters()) if isinstance(self.model, torch.nn.Module) else []
+        return LibraryLog([t for t in (*leaves, *own) if t.layout == torch.strided])
 
-        Before each sample a buffer is overwritten, outside the span; within it the model is called `repeats`
-        times, on one slot after another. Outputs are allocated by the call and freed before the next.
-        """
-        slots = [self.slots[k] for k in message["slots"]]
-        repeats, k = message["repeats"], message["first"]
-        model, clock, count = self.model, _clock, len(slots)
-        watch, synchronize = self.device.stopwatch(), self.device.synchronize
-        self.kept = []
-        if message["flush_bytes"] and self.flush is None:
-            self.flush = torch.empty(message["flush_bytes"] // 4, dtype=torch.float32, device=self.device.name)
-        samples = []
-        gc.disable()
-        try:
-            with torch.no_grad():
-                begin = clock()
-                while True:
-                    model(*slots[k % count])
-                    synchronize()
-                    k += 1
-                    if clock() - begin >= message["warmup_ns"]:
-                        break
-                for i in range(message["samples"]):
-                    if message["flush_bytes"] and self.flush is not None:
-                        self.flush.fill_(float(i))
-                    synchronize()
-                    watch.start()
-                    for _r in range(repeats):
-                        output = model(*slots[k % count])
-                        k += 1
-                    samples.append(watch.stop()[0])
-                    del output
-        finally:
-            gc.enable()
-        return {"ns": samples}
+    def time(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """Take timing samples; see `timing.Timer.take`."""
+        return self.timer.take(self, message, fds)
+
+    def pool(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """Set the arguments of timed calls; see `timing.Timer.pool`."""
+        return self.timer.pool(self, message, fds)
+
+    def output(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """Hand over the output of a timed call; see `timing.Timer.output`."""
+        return self.timer.output(self, message, fds)
+
+    def flags(self, _: dict[str, Any], __: list[int]) -> dict[str, Any]:
+        """What this process was set to; see `timing.flags`."""
+        return timing.flags()
 
 
-def _span(tensor: torch.Tensor) -> tuple[int, int]:
-    """Addresses of the first byte and past the last byte that a non-empty tensor may touch."""
-    low = tensor.data_ptr()
-    extent = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
-    return low, low + (extent + 1) * tensor.element_size()
-
-
-def _overlaps(tensor: torch.Tensor, ranges: list[tuple[int, int]]) -> bool:
-    if not tensor.numel():
-        return False
-    low, high = _span(tensor)
-    return any(low < b and a < high for a, b in ranges)
-
-
-def _poison_heap(sizes: list[int], device: str) -> None:
-    """Fill memory of the output's sizes with 0xFF (NaN in every float type) and free it.
-
-    The allocator hands such blocks out again, so an output that is not written shows.
-    """
-    with contextlib.suppress(RuntimeError, MemoryError):
-        blocks = [torch.empty(size, dtype=torch.uint8, device=device).fill_(0xFF) for size in sizes if size]
-        del blocks
+def _fitting(model: Any, given: dict[str, torch.Tensor]) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+    """By name the model's own tensor and the given one, where it has one of that name and shape."""
+    own = model.state_dict() if isinstance(model, torch.nn.Module) else {}
+    return {name: (own[name], value) for name, value in given.items()
+            if name in own and own[name].shape == value.shape}
 
 
 if sys.byteorder != "little":  # pragma: no cover - no such platform is supported by torch wheels

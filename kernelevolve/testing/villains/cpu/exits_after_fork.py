@@ -1,4 +1,5 @@
-# expect: crashed at check
+# expect: dishonest at source
+# runtime: crashed at check
 """Dies, while a child of it holds its channel open."""
 import os
 import time

@@ -1,4 +1,3 @@
-# expect: correct
 """The control: a plain C++ kernel, called through ctypes."""
 import ctypes
 import os

@@ -1,0 +1,97 @@
+"""NVIDIA devices through CUDA: the first visible one, its facts from the driver, its peaks measured once.
+
+Nothing here initialises CUDA in the user's process, nor in the server that forks workers: a forked child of a process
+that has touched the device cannot use it. Facts and peaks come from workers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from kernelevolve import workers
+from kernelevolve.errors import WorkerError
+from kernelevolve.platforms import cuda_facts
+from kernelevolve.platforms.base import Platform, cache_dir
+from kernelevolve.platforms.cpu import host_conditions, physical_cores
+from kernelevolve.platforms.cuda_device import CudaDevice
+from kernelevolve.platforms.cuda_peaks import legitimate
+
+log = logging.getLogger(__name__)
+
+_VERSION = 1
+"""Of the probes: results of another version are measured again."""
+
+
+class Cuda(Platform):
+    """The first CUDA device that this process may see."""
+
+    name = "cuda"
+    device = CudaDevice()
+
+    def available(self) -> tuple[bool, str]:
+        """By the device's node, the driver's library and PyTorch's build; starts nothing."""
+        reason = cuda_facts.unavailable()
+        return not reason, reason
+
+    @property
+    def threads(self) -> int:
+        """Physical cores, for what runs on the host."""
+        return physical_cores()
+
+    @property
+    def flush_bytes(self) -> int:
+        """Twice L2."""
+        return 2 * int(_static_facts()["l2_bytes"])
+
+    @property
+    def lock_name(self) -> str:
+        """One timing at a time per device, not per machine."""
+        return f"cuda-{_static_facts()['uuid']}"
+
+    def facts(self, *, again: bool = False) -> dict[str, Any]:
+        """Facts and peaks. Bandwidths in GB/s (1e9 bytes), FLOP rates in GFLOP/s, sizes in bytes.
+
+        Raises WorkerError when the device does not answer.
+        """
+        static = _static_facts()
+        return {**static, "threads": self.threads, **legitimate(_peaks(again=again), static)}
+
+    def conditions(self, pids: Sequence[int] = ()) -> dict[str, Any]:
+        """Clocks, temperature, power, memory and throttling now, as far as nvidia-smi answers; and the host's."""
+        return {**host_conditions(pids), **cuda_facts.conditions(str(_static_facts()["uuid"]))}
+
+
+@functools.cache
+def _static_facts() -> dict[str, Any]:
+    found: dict[str, Any] = workers.call("kernelevolve.platforms.cuda_facts:describe", None, timeout_s=120)
+    return found
+
+
+def _peaks(*, again: bool) -> dict[str, float]:
+    facts = _static_facts()
+    key = json.dumps([facts["model"], facts["uuid"], facts["driver"], facts["torch"], _VERSION])
+    path = cache_dir() / f"peaks-cuda-{hashlib.sha256(key.encode()).hexdigest()[:12]}.json"
+    known: dict[str, float] = {}
+    with contextlib.suppress(OSError, ValueError):  # not measured yet, or a torn file: measure now
+        known = json.loads(path.read_text())
+    if known and not again:
+        return known
+    payload = {"l2_bytes": facts["l2_bytes"], "memory_bytes": facts["memory_bytes"]}
+    with Cuda().timing_lock(900.0):
+        try:
+            found: dict[str, float] = workers.call("kernelevolve.platforms.cuda_peaks:measure", payload, timeout_s=300)
+        except WorkerError as error:
+            log.warning("this device's peaks could not be measured: %s", error)
+            return known
+    found = {name: max(value, known.get(name, 0.0)) for name, value in found.items()}
+    part = path.with_suffix(f".{os.getpid()}.part")
+    part.write_text(json.dumps(found))
+    part.replace(path)
+    return found

@@ -1,0 +1,12 @@
+# expect: dishonest at check
+"""Returns another layout than a dense one."""
+import torch
+
+
+class ModelNew(torch.nn.Module):
+    def __init__(self, columns):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(columns))
+
+    def forward(self, x):
+        return (torch.softmax(x, dim=-1) * self.weight).to_sparse()

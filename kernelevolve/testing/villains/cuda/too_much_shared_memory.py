@@ -1,0 +1,28 @@
+# expect: launch_error at check
+# problem: matmul_large
+"""Wants more shared memory than a multiprocessor has."""
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def product(a, b, c, n, am, ak, bk, bn, BLOCK: tl.constexpr, INNER: tl.constexpr):
+    rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inner = tl.arange(0, INNER)
+    total = tl.zeros((BLOCK, BLOCK), dtype=tl.float32)
+    for k in range(0, n, INNER):
+        left = tl.load(a + rows[:, None] * am + (k + inner)[None, :] * ak, mask=(k + inner)[None, :] < n, other=0.0)
+        right = tl.load(b + (k + inner)[:, None] * bk + columns[None, :] * bn, mask=(k + inner)[:, None] < n, other=0.0)
+        total += tl.dot(left, right, input_precision="tf32")
+    tl.store(c + rows[:, None] * n + columns[None, :], total)
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, a, b):
+        n = a.shape[0]
+        c = torch.empty((n, n), device=a.device)
+        product[(n // 128, n // 128)](a, b, c, n, a.stride(0), a.stride(1), b.stride(0), b.stride(1), BLOCK=128, INNER=256,
+                                      num_warps=8, num_stages=4)
+        return c
