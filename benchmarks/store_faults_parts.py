@@ -261,7 +261,7 @@ def disk(folder: Path, rounds: int = 25) -> list[Row]:
             found = json.loads(done.stdout.splitlines()[-1])
             return [row("Acknowledged nodes lost on a full disk", found["lost"], "0", rounds, found["lost"] == 0,
                         f"{found['acknowledged']} acknowledged; the run paused {found['paused']} times, tables could "
-                        f"not be brought up to date or made anew {found['unsynced']} times; the study went on every time"),
+                        f"not be brought up to date or made anew {found['unsynced']} times; it went on every time"),
                     row("Tables that differ from a rebuild after a full disk", found["differing"], "0", rounds,
                         found["differing"] == 0)]
         reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]

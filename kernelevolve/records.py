@@ -399,7 +399,7 @@ def to_dict(value: Any) -> Any:
 
 def from_dict(kind: type[T], data: Any) -> T:
     """Rebuild a record from `to_dict`'s answer. Unknown keys are ignored: older readers survive newer fields."""
-    return typing.cast(T, _maker(kind)(data))
+    return typing.cast(T, _maker(typing.cast(Any, kind))(data))
 
 
 _Maker = Callable[[Any], Any]

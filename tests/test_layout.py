@@ -16,7 +16,7 @@ STAGES = {
     "problems", "search", "knowledge", "operators", "evaluation", "languages", "platforms", "profiling", "store",
     "views",
 }  # fmt: skip
-SHARED = {"records", "errors", "settings", "workers", "show", "__version__"}
+SHARED = {"records", "errors", "settings", "workers", "show", "versions", "__version__"}
 # What a stage may import beside itself and the shared parts. Views read what the store and the tree hold.
 ALLOWED = {
     "evaluation": {"languages", "platforms"},

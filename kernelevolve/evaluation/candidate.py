@@ -63,8 +63,8 @@ class Candidate:
         for path in private.values():
             path.mkdir()
         (self.folder / "kernel.py").write_text(self.source, encoding="utf-8", errors="replace")
-        # A device's driver reserves far more addresses than it uses memory.
-        space = {"RLIMIT_AS": self.memory_bytes} if PLATFORMS[self.platform].device.address_space else {}
+        # A device's driver reserves far more addresses than it uses memory: there, private writable memory is limited.
+        space = {"RLIMIT_AS" if PLATFORMS[self.platform].address_space else "RLIMIT_DATA": self.memory_bytes}
         arguments = isolation.get(self.settings.isolation).wrap({
             "env": {
                 languages.BUILD_DIR: str(self.build_dir),
@@ -79,6 +79,7 @@ class Candidate:
             "limits": {"RLIMIT_FSIZE": self.settings.file_bytes, **space},
         })
         self.worker = workers.start(RUNNER, **arguments)
+        self.worker.channel.distrust()
 
     def build(self) -> None:
         """Import the source, which compiles what it compiles. Raises EndedError."""

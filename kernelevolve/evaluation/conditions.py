@@ -33,8 +33,8 @@ def _drift(timings: Sequence[Timing], floor: float) -> list[str]:
     found = drift(fastest)
     if abs(found) <= max(floor, DRIFT):
         return []
-    return [f"drift: {fastest.name} was {abs(found):.1%} {'slower' if found > 0 else 'faster'} in the last third of the "
-            "rounds than in the first"]
+    how = "slower" if found > 0 else "faster"
+    return [f"drift: {fastest.name} was {abs(found):.1%} {how} in the last third of the rounds than in the first"]
 
 
 def _throttling(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:

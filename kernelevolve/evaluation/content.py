@@ -16,7 +16,8 @@ import torch
 
 from kernelevolve.evaluation.inside.tensors import layout
 from kernelevolve.evaluation.link import Link
-from kernelevolve.evaluation.trials import Factory, _changeable, _storages
+from kernelevolve.evaluation.trials import Factory, _storages
+from kernelevolve.evaluation.weights import changeable as may_change
 from kernelevolve.platforms.device import Device, Memory, raw
 
 POOL_BYTES = 64 * 2**20
@@ -178,13 +179,13 @@ class Pool:
 def _draw(args: Any, leaves: list[torch.Tensor]) -> _Draw:
     specs, size = layout(leaves)
     starts = {id(leaf): spec["start"] for leaf, spec in zip(leaves, specs, strict=True)}
-    changeable = {}
+    found = {}
     for storage in _storages(leaves):
-        if all(map(_changeable, storage)) and len({leaf.dtype for leaf in storage}) == 1 and _mixes(storage[0]):
+        if all(map(may_change, storage)) and len({leaf.dtype for leaf in storage}) == 1 and _mixes(storage[0]):
             flat = torch.empty(0, dtype=storage[0].dtype, device=storage[0].device)
-            changeable[starts[id(storage[0])]] = flat.set_(  # type: ignore[call-overload]
+            found[starts[id(storage[0])]] = flat.set_(  # type: ignore[call-overload]
                 storage[0].untyped_storage())
-    return _Draw(args, leaves, specs, size, changeable)
+    return _Draw(args, leaves, specs, size, found)
 
 
 def _mixes(leaf: torch.Tensor) -> bool:

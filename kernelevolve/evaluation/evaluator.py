@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from kernelevolve import languages, platforms
 from kernelevolve.errors import KernelEvolveError
-from kernelevolve.evaluation import honesty, harness, isolation
+from kernelevolve.evaluation import harness, honesty, isolation
 from kernelevolve.evaluation.baseline import Baseline, physical_bound_ms
 from kernelevolve.evaluation.bench import Bench, FaultError
 from kernelevolve.evaluation.candidate import Candidate, EndedError, SilentError
@@ -273,6 +273,8 @@ class Evaluator:
             raise EndedError(Verdict(Status.DISHONEST, "\n".join(fatal)))
 
     def _conclude(self, found: Mapping[str, Any]) -> None:
+        if found["status"] == Status.HARNESS_ERROR.value:
+            raise FaultError(found["detail"])
         if found["status"] != Status.CORRECT.value:
             raise EndedError(Verdict(Status(found["status"]), found["detail"]))
 

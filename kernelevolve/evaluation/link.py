@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from kernelevolve.evaluation.inside.tensors import layout
-from kernelevolve.evaluation.trials import Trial, Weights
+from kernelevolve.evaluation.trials import Trial
+from kernelevolve.evaluation.weights import Weights
 from kernelevolve.platforms.device import ALIGN, Device, Memory
 from kernelevolve.workers import Channel, ChannelClosedError
 from kernelevolve.workers.channel import UNTRUSTED_BYTES

@@ -52,7 +52,7 @@ class SourcePaths:
                 return constant
             if called == "builtins.getattr" and len(node.args) > 1 and first is not None:
                 name, base = node.args[1], self.dotted(first)
-                return f"{base}.{name.value}" if base and isinstance(name, ast.Constant) else ""
+                return f"{base}.{name.value!s}" if base and isinstance(name, ast.Constant) else ""
             if called == "builtins.vars" and first is not None:
                 return self.dotted(first) + ".__dict__"
         if isinstance(node, ast.Subscript) and self.dotted(node.value) == "sys.modules":

@@ -44,16 +44,17 @@ def noise_floor(a: Timing, b: Timing) -> float:
 CLEAR = 3.0
 """A decision is settled when the interval, so many times as wide, still does not touch what would change it."""
 COARSE = 5.0
-"""And when it is no wider than so many times the tightness: whatever is ranked by its ratio should be known that well."""
+"""And when it is no wider than so many times the tightness, because candidates are ranked by it too."""
 
 
 def enough(candidate: Timing, baseline: Timing, *, tightness: float, floor: float) -> str:
     """Why a session may end: "tight", "settled", or "" for not yet.
 
     Tight: the half-width of the ratio's interval is at most `tightness` of the ratio. Settled: it is at most five times
-    that, and would lie beyond the noise floor on one side of 1 even if it were three times as wide. Both treat a win and a loss alike, so
-    neither can favour one. Stopping on a narrow interval favours narrow ones, not high ones; and a tripled interval
-    clears 1 by chance in far fewer than one of a thousand sessions of equal sides, however often one looks.
+    that, and would lie beyond the noise floor on one side of 1 even if it were three times as wide. Both treat a win
+    and a loss alike, so neither can favour one. Stopping on a narrow interval favours narrow ones, not high ones; and
+    a tripled interval clears 1 by chance in far fewer than one of a thousand sessions of equal sides, however often
+    one looks.
     """
     found = ratio(baseline, candidate)
     if not found.value > 0 or found.n < 6:

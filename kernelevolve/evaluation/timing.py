@@ -27,8 +27,10 @@ HUGE_BYTES = 256 * 2**20
 """Outputs of this size are verified twice at most."""
 VERIFY_SHARE = 0.3
 """Verification may take this share of a session's time, once two outputs are verified."""
-PASSES = 3
-"""How often a suspicion is measured again before it is believed."""
+PASSES = 8
+"""How often a suspicion is measured again before it is believed: a busy machine takes a while to be quick once."""
+LONGS = 3
+"""How many blocks are long enough for the judge's clock."""
 _RNG = secrets.SystemRandom()
 
 
@@ -132,7 +134,7 @@ class Stand:
         evidence = audit.Evidence(statistics.median(mine.ns) / repeats, readings)
         theirs = audit.Evidence(statistics.median(eager.ns) / repeats)
         fastest_ns = min(statistics.median(side.ns) for side in others) / repeats
-        for _ in range(2):
+        for _ in range(LONGS):
             self._long(mine, evidence, fastest_ns)
         found = audit.suspicion(evidence, copied_bytes=self.verifier.output_bytes)
         passes = 0
@@ -140,7 +142,9 @@ class Stand:
             passes += 1
             for side, of in ((mine, evidence), (eager, theirs), (eager, theirs), (mine, evidence)):
                 of.audits.append(self._audit(session, side, errors))
-                self._long(side, of, fastest_ns)
+                for _ in range(LONGS):
+                    side.ask([], warmup_ns=WARMUP_NS, flush_bytes=session.flush_bytes)
+                    self._long(side, of, fastest_ns)
             found = audit.suspicion(evidence, theirs, copied_bytes=self.verifier.output_bytes)
         numbers |= {
             **audit.numbers(evidence), **audit.numbers(theirs, "eager_"), "audits": len(evidence.audits),
@@ -168,7 +172,8 @@ class Stand:
         """One audit; raises when an output of the candidate is wrong."""
         side.ask([], warmup_ns=WARMUP_NS, flush_bytes=session.flush_bytes)
         verify = side.link.name == "candidate"
-        wake = side.ns[-1] < WARMUP_NS
+        per_call = [statistics.median(each.ns) / session.plan.repeats for each in (side, *session.sides[1:])]
+        wake = audit.calls_for(self._warm_ns(), per_call[0], min(per_call[1:])) if per_call[0] < WARMUP_NS else 0
         block, found = self.verifier.audit(side, session.plan.repeats, verify=verify, wake=wake)
         self._note(found, errors)
         return audit.reading(block, session.plan.repeats)
@@ -180,9 +185,15 @@ class Stand:
             raise _FoundError(verdict)
 
     def _long(self, side: Side, evidence: audit.Evidence, fastest_ns: float) -> None:
-        found = audit.long_block(side, evidence.session_ns, fastest_ns)
+        found = audit.long_block(side, evidence.session_ns, fastest_ns, warm_ns=self._warm_ns())
         if found is not None:
             evidence.longs.append(found)
+
+    def _warm_ns(self) -> float:
+        """How long to warm up: at times long enough for idle threads to wake, at times so short that a busy machine
+        lets the whole block through in one go.
+        """
+        return _RNG.choice((1.0, WARMUP_NS / 3, WARMUP_NS))
 
     def _share(self) -> tuple[int, int]:
         """How many blocks are checked, and how many audits are made."""

@@ -24,6 +24,7 @@ import torch
 from kernelevolve.errors import ProblemError, UnknownNameError
 from kernelevolve.evaluation.inside.library_log import LibraryLog
 from kernelevolve.evaluation.inside.tensors import flatten, layout, unflatten
+from kernelevolve.evaluation.weights import Weights, changeable, renew, state_of, trained
 from kernelevolve.languages.base import import_file
 from kernelevolve.platforms.device import Device, Host, raw
 
@@ -49,26 +50,6 @@ DISTRIBUTIONS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "small": lambda x: x * 1e-3,
     "sparse": _sparse,
 }
-
-
-@dataclasses.dataclass
-class Weights:
-    """A constructed reference model, its float64 twin, and what is needed to build its like elsewhere."""
-
-    seed: int
-    init: Any
-    """Skeleton of the constructor's arguments."""
-    init_leaves: list[torch.Tensor]
-    model: Any
-    twin: Any
-    state: dict[str, torch.Tensor]
-    """What is loaded into the candidate after construction, as a checkpoint would be."""
-    build: int = 0
-    """Which construction these belong to."""
-    version: int = 0
-    """Which values: no two of a build are alike."""
-    refreshed: bool = False
-    """Whether these are other values than those that the model was built and loaded with."""
 
 
 @dataclasses.dataclass
@@ -142,11 +123,11 @@ class Factory:
         if isinstance(twin, torch.nn.Module):
             twin = twin.double()
         number = next(self._number)
-        return Weights(seed, skeleton, leaves, model, twin, _state(model), number, number)
+        return Weights(seed, skeleton, leaves, model, twin, state_of(model), number, number)
 
     def again(self, weights: Weights) -> Weights:
         """The same weights in a model of their own, to be refreshed."""
-        if not _trained(weights.model):
+        if not trained(weights.model):
             return weights
         return dataclasses.replace(self.weights(weights.seed, loaded=False), build=weights.build,
                                    version=weights.version)
@@ -157,18 +138,18 @@ class Factory:
         Values are scaled one by one, so that signs, zeros and the order of sorted ones stay; only what was all zeros
         becomes something else. The same weights come back where there is nothing to train.
         """
-        trained = _trained(weights.model)
-        if not trained:
+        changing = trained(weights.model)
+        if not changing:
             return weights
         seed_all(seed)
         with torch.no_grad():
-            for tensor in trained:
-                _renew(tensor)
+            for tensor in changing:
+                renew(tensor)
             twins = weights.twin.state_dict()
             for name, value in weights.model.state_dict().items():
                 if isinstance(value, torch.Tensor) and name in twins:
                     twins[name].copy_(value)
-        return dataclasses.replace(weights, state=_state(weights.model), version=next(self._number), refreshed=True)
+        return dataclasses.replace(weights, state=state_of(weights.model), version=next(self._number), refreshed=True)
 
     def arguments(self, seed: int, distribution: str = GIVEN) -> tuple[Any, list[torch.Tensor]]:
         """Skeleton and tensors of one argument list."""
@@ -178,7 +159,7 @@ class Factory:
         if distribution != GIVEN:
             leaves = _clone(leaves)
             for storage in _storages(leaves):
-                if all(map(_changeable, storage)):
+                if all(map(changeable, storage)):
                     # The whole storage at once, so that strides and sharing stay as they were given.
                     leaf = storage[0]
                     flat = torch.empty(0, dtype=leaf.dtype)
@@ -204,7 +185,7 @@ class Factory:
         if distribution in self.skipped:
             return None
         args, leaves = self.arguments(seed, distribution)
-        if distribution != GIVEN and not any(_changeable(leaf) for leaf in leaves):
+        if distribution != GIVEN and not any(changeable(leaf) for leaf in leaves):
             self.skipped[distribution] = "no floating-point input to change"
             return None
         try:
@@ -262,31 +243,6 @@ class Factory:
                      views, mutates, took, _terms(leaves, own))
 
 
-def _state(model: Any) -> dict[str, torch.Tensor]:
-    if not isinstance(model, torch.nn.Module):
-        return {}
-    return {k: v.detach().clone() for k, v in model.state_dict().items() if isinstance(v, torch.Tensor)}
-
-
-def _trained(model: Any) -> list[torch.Tensor]:
-    """What training changes: parameters, and running statistics. Other buffers are constants of the problem."""
-    if not isinstance(model, torch.nn.Module):
-        return []
-    statistics = [b for name, b in model.named_buffers() if name.endswith(("running_mean", "running_var"))]
-    return [t for t in (*model.parameters(), *statistics) if t.is_floating_point() and t.numel()]
-
-
-def _renew(tensor: torch.Tensor) -> None:
-    if not bool(torch.isfinite(tensor).all()):
-        return
-    if not bool(tensor.any()):
-        tensor.add_(torch.rand_like(tensor) - 0.5)
-    elif bool((tensor == tensor.flatten()[0]).all()) or _changeable(tensor):
-        tensor.mul_(torch.rand_like(tensor) + 0.5)
-    else:
-        tensor.mul_(random.uniform(0.5, 1.5))  # noqa: S311 - seeded under a secret seed
-
-
 def seed_all(seed: int) -> None:
     """Seed torch, numpy and random: a problem file may use any of them."""
     torch.manual_seed(seed)
@@ -320,13 +276,6 @@ def _storages(leaves: list[torch.Tensor]) -> list[list[torch.Tensor]]:
         if leaf.numel():
             groups.setdefault(leaf.untyped_storage().data_ptr(), []).append(leaf)
     return list(groups.values())
-
-
-def _changeable(leaf: torch.Tensor) -> bool:
-    if not leaf.is_floating_point() or not leaf.numel() or not bool(torch.isfinite(leaf).all()):
-        return False
-    rises = leaf.ndim > 0 and leaf.shape[-1] > 2 and bool((leaf.diff(dim=-1) >= 0).all())
-    return not rises
 
 
 def _terms(inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> int:

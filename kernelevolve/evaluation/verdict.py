@@ -110,4 +110,6 @@ def _signal_name(number: int) -> str:
 
 
 def _text(value: Any) -> str:
-    return value if isinstance(value, str) else repr(value)[:TEXT_LIMIT] if value is not None else ""
+    if value is None:
+        return ""
+    return clean(value if isinstance(value, str) else repr(value))

@@ -45,17 +45,17 @@ class Verifier:
             return None, []
         return self._fetch(side, trial, -1, slot)
 
-    def audit(self, side: Side, repeats: int, *, verify: bool, wake: bool) -> tuple[Block, Found]:
+    def audit(self, side: Side, repeats: int, *, verify: bool, wake: int) -> tuple[Block, Found]:
         """One span on inputs that did not exist a moment ago, every output kept, the last copied out at once.
 
         The inputs are written after everything else is done, so that nobody can have computed ahead. Which further
-        output is verified is chosen when all of them lie there. The caller has warmed up; `wake` asks for one more call
-        before, on other content, because threads have gone to sleep meanwhile.
+        output is verified is chosen when all of them lie there. The caller has warmed up; so many calls before it, on
+        other content, `wake` its threads, which have gone to sleep meanwhile.
         """
         span = side.spans(1, repeats)[0]
         seed = secrets.randbelow(2**30)
         given = {slot: self._unseen(slot) for slot in dict.fromkeys(span)}
-        wake = wake and side.met > 1
+        wake = wake if side.met > 1 else 0
         last = 0 if self.random else repeats - 1
         once = len(given) == repeats or not self.judge.first.mutates
         trial = None
@@ -65,7 +65,7 @@ class Verifier:
         for slot, (_, leaves) in given.items():
             side.pool.put(slot, leaves)
         try:
-            block = side.ask([[0], span] if wake else [span], keep=True, memory=memory, seed=seed)
+            block = side.ask([[0] * wake, span] if wake else [span], keep=True, memory=memory, seed=seed)
         finally:
             memory.close()
         if trial is None:

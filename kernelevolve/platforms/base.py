@@ -11,18 +11,25 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernelevolve.errors import WorkerError
-from kernelevolve.platforms.device import Device
+
+if TYPE_CHECKING:
+    from kernelevolve.platforms.device import Device
 
 
 class Platform(ABC):
     """A device that candidates run on."""
 
     name: str
-    device: Device
-    """Where its tensors live, and how processes share them."""
+    address_space: bool = True
+    """Whether a limit on address space is a limit on memory; device drivers reserve far more than they use."""
+
+    @property
+    @abstractmethod
+    def device(self) -> Device:
+        """Where its tensors live, and how processes share them. Imports torch, which the caller may have avoided."""
 
     @abstractmethod
     def available(self) -> tuple[bool, str]:
@@ -52,7 +59,7 @@ class Platform(ABC):
         return self.name
 
     def conditions(self, pids: Sequence[int] = ()) -> dict[str, Any]:
-        """What may disturb a timing, now. Read before and after one; see `evaluation.conditions` for what is made of it.
+        """What may disturb a timing, now. Read before and after one; `evaluation.conditions` makes words of it.
 
         Where they can be read: "clock_mhz"; "throttled_count", which only ever rises; "throttled", the reasons why the
         device is slowed down now; "load"; and in processor seconds since the machine's start "busy_s", "idle_s",

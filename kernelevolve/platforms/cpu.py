@@ -14,13 +14,15 @@ import re
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernelevolve import workers
 from kernelevolve.errors import MissingDependencyError, WorkerError
 from kernelevolve.languages.cpp import compiler, compiler_version
 from kernelevolve.platforms.base import Platform, cache_dir
-from kernelevolve.platforms.device import Host
+
+if TYPE_CHECKING:
+    from kernelevolve.platforms.device import Device
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +35,13 @@ class Cpu(Platform):
     """The host processor."""
 
     name = "cpu"
-    device = Host()
+
+    @functools.cached_property
+    def device(self) -> Device:  # type: ignore[override]
+        """Memory of the host."""
+        from kernelevolve.platforms.device import Host
+
+        return Host()
 
     def available(self) -> tuple[bool, str]:
         """Always here."""

@@ -13,15 +13,16 @@ import json
 import logging
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernelevolve import workers
 from kernelevolve.errors import WorkerError
 from kernelevolve.platforms import cuda_facts
 from kernelevolve.platforms.base import Platform, cache_dir
-from kernelevolve.platforms.cpu import host_conditions, physical_cores
-from kernelevolve.platforms.cuda_device import CudaDevice
-from kernelevolve.platforms.cuda_peaks import legitimate
+from kernelevolve.platforms.cpu import host_conditions, memory_bytes, physical_cores
+
+if TYPE_CHECKING:
+    from kernelevolve.platforms.device import Device
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +34,14 @@ class Cuda(Platform):
     """The first CUDA device that this process may see."""
 
     name = "cuda"
-    device = CudaDevice()
+    address_space = False
+
+    @functools.cached_property
+    def device(self) -> Device:  # type: ignore[override]
+        """The current device of each process."""
+        from kernelevolve.platforms.cuda_device import CudaDevice
+
+        return CudaDevice()
 
     def available(self) -> tuple[bool, str]:
         """By the device's node, the driver's library and PyTorch's build; starts nothing."""
@@ -58,10 +66,15 @@ class Cuda(Platform):
     def facts(self, *, again: bool = False) -> dict[str, Any]:
         """Facts and peaks. Bandwidths in GB/s (1e9 bytes), FLOP rates in GFLOP/s, sizes in bytes.
 
+        "memory_bytes" is the host's, as on every platform, and "device_memory_bytes" the device's.
+
         Raises WorkerError when the device does not answer.
         """
         static = _static_facts()
-        return {**static, "threads": self.threads, **legitimate(_peaks(again=again), static)}
+        host = {"threads": self.threads, "memory_bytes": memory_bytes()}
+        from kernelevolve.platforms.cuda_peaks import legitimate
+
+        return {**static, **host, **legitimate(_peaks(again=again), static)}
 
     def conditions(self, pids: Sequence[int] = ()) -> dict[str, Any]:
         """Clocks, temperature, power, memory and throttling now, as far as nvidia-smi answers; and the host's."""
@@ -83,7 +96,7 @@ def _peaks(*, again: bool) -> dict[str, float]:
         known = json.loads(path.read_text())
     if known and not again:
         return known
-    payload = {"l2_bytes": facts["l2_bytes"], "memory_bytes": facts["memory_bytes"]}
+    payload = {"l2_bytes": facts["l2_bytes"], "device_memory_bytes": facts["device_memory_bytes"]}
     with Cuda().timing_lock(900.0):
         try:
             found: dict[str, float] = workers.call("kernelevolve.platforms.cuda_peaks:measure", payload, timeout_s=300)

@@ -105,7 +105,6 @@ class CudaDevice(Device):
     """
 
     name = "cuda"
-    address_space = False
 
     def __init__(self, driver: Callable[[], Driver] = LibCuda) -> None:
         self._make = driver

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any
@@ -16,8 +15,8 @@ from typing import Any
 import torch
 
 from kernelevolve.errors import WorkerError
+from kernelevolve.platforms.cuda_library import error_name, load_library
 
-LIBRARY = "libcuda.so.1"
 HANDLE_BYTES = 64
 _LAZY_ENABLE_PEER_ACCESS = 1
 
@@ -146,23 +145,3 @@ class _Span:
         self.__cuda_array_interface__ = {
             "shape": (size,), "typestr": "|u1", "data": (address, False), "strides": None, "version": 2,
         }
-
-
-@functools.cache
-def load_library() -> Any:
-    """The driver library, loaded but not initialised. Raises WorkerError."""
-    try:
-        return ctypes.CDLL(LIBRARY)
-    except OSError as error:
-        raise WorkerError(f"the NVIDIA driver's library does not load: {error}. Expected {LIBRARY} from the driver's "
-                          "own package; see whether `nvidia-smi` works") from error
-
-
-def error_name(library: Any, result: int) -> str:
-    """Such as "CUDA_ERROR_OUT_OF_MEMORY (out of memory)"."""
-    found = []
-    for name in ("cuGetErrorName", "cuGetErrorString"):
-        text = ctypes.c_char_p()
-        known = getattr(library, name)(ctypes.c_int(result), ctypes.byref(text)) == 0 and text.value
-        found.append(text.value.decode(errors="replace") if known and text.value else f"error {result}")
-    return f"{found[0]} ({found[1]})"

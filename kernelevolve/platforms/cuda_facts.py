@@ -18,7 +18,7 @@ from typing import Any
 
 from kernelevolve.errors import WorkerError
 from kernelevolve.platforms import cuda_nvml
-from kernelevolve.platforms.cuda_driver import error_name, load_library
+from kernelevolve.platforms.cuda_library import error_name, load_library
 
 _ATTRIBUTES = {
     "max_threads_per_block": 1, "warp_size": 10, "registers_per_block": 12, "clock_khz": 13,
@@ -102,7 +102,7 @@ def describe(_: Any = None) -> dict[str, Any]:
         **found,
         # The last-level cache, under the name that every platform has for it.
         "l3_bytes": found["l2_bytes"],
-        "memory_bytes": memory.value,
+        "device_memory_bytes": memory.value,
         "clock_mhz": clock,
         "device_memory_clock_mhz": memory_clock,
         "cuda_driver_api": f"{version.value // 1000}.{version.value % 1000 // 10}",

@@ -22,18 +22,18 @@ _SIZE = 8192
 
 
 def measure(payload: Mapping[str, Any]) -> dict[str, float]:
-    """Peaks in GB/s (1e9 bytes) and GFLOP/s. `payload`: l2_bytes, memory_bytes.
+    """Peaks in GB/s (1e9 bytes) and GFLOP/s. `payload`: l2_bytes, device_memory_bytes.
 
     fma_gflops, tf32_gflops, bf16_gflops, fp16_gflops, fp64_gflops are products as PyTorch's library computes them;
     `legitimate` derives what a bound may use.
     """
-    size = min(_STREAM_BYTES, payload["memory_bytes"] // 16) // 4096 * 4096
+    size = min(_STREAM_BYTES, payload["device_memory_bytes"] // 16) // 4096 * 4096
     with torch.no_grad():
         found = {
             "copy_gb_s": _copy(size),
             "read_gb_s": _read(size),
             "device_cache_gb_s": _cache(payload["l2_bytes"]),
-            **_products(payload["memory_bytes"]),
+            **_products(payload["device_memory_bytes"]),
         }
     return found
 

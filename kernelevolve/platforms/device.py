@@ -97,8 +97,6 @@ class Device(ABC):
 
     name: str
     """torch's name of the device type."""
-    address_space: bool = True
-    """Whether a limit on address space is a limit on memory; device drivers reserve far more than they use."""
 
     @abstractmethod
     def lend(self, size: int) -> Memory:

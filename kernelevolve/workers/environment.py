@@ -13,12 +13,12 @@ from collections.abc import Mapping
 _NAMES = frozenset({
     "PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "XDG_CACHE_HOME", "VIRTUAL_ENV",
     "CONDA_PREFIX", "CONDA_BUILD_SYSROOT", "LD_LIBRARY_PATH", "LD_PRELOAD", "LIBRARY_PATH", "CPATH",
-    "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "CC", "CXX", "CFLAGS", "CXXFLAGS", "LDFLAGS", "MAX_JOBS", "SOURCE_DATE_EPOCH",
+    "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "CC", "CXX", "CFLAGS", "CXXFLAGS", "LDFLAGS", "MAX_JOBS",
 })
 _PREFIXES = (
     "LC_", "PYTHON", "CUDA", "NVIDIA_", "NVCC_", "NCCL_", "HIP_", "ROCR_", "ROCM_", "HSA_", "AMD_", "OMP_", "GOMP_",
-    "KMP_", "MKL_", "OPENBLAS_", "BLIS_", "NUMEXPR_", "MALLOC_", "GLIBC_TUNABLES", "ATEN_", "TORCH", "PYTORCH_", "TRITON_",
-    "KERNELEVOLVE_",
+    "KMP_", "MKL_", "OPENBLAS_", "BLIS_", "NUMEXPR_", "MALLOC_", "GLIBC_TUNABLES", "ATEN_", "TORCH", "PYTORCH_",
+    "TRITON_", "KERNELEVOLVE_",
 )
 _SECRET = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "AUTH")
 
@@ -46,7 +46,7 @@ def allowed(name: str) -> bool:
 
 
 def scrubbed(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment of a fork server: what is allowed of `environ` (the process's own), and the package's settings."""
+    """The environment of a fork server: what is allowed of `environ` (this process's own), and a few fixed."""
     source = os.environ if environ is None else environ
     found = {name: value for name, value in source.items() if allowed(name)} | _SERVER
     found["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)

@@ -1,4 +1,4 @@
-"""What a process can give up or hide about itself: privileges, its memory, its place before the out-of-memory killer."""
+"""What a process can give up or hide about itself: privileges, its memory, its rank before the out-of-memory killer."""
 
 from __future__ import annotations
 

@@ -19,6 +19,7 @@ import dataclasses
 import json
 import os
 import signal
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
@@ -111,7 +112,7 @@ def _be_keeper(walls: Walls, work: Callable[[], NoReturn], news: int, report: in
         for number in {signal.SIGCHLD, signal.SIGINT, signal.SIGTERM}:
             signal.signal(number, signal.SIG_DFL)  # and the kernel drops what process 1 has no handler for
         _tell(news, ready=True)
-        _close_all_but(report)
+        _keep_only(report)
         while True:
             pid, status = os.wait()
             if pid == worker:
@@ -151,7 +152,7 @@ def _put_back(path: Path, fd: int) -> None:
     """Bind what `fd` opened at `path` again, where that is covered now."""
     source = os.fstat(fd)
     if not path.exists() or not os.path.samestat(path.stat(), source):
-        if os.path.isdir(f"/proc/self/fd/{fd}"):
+        if stat.S_ISDIR(source.st_mode):
             path.mkdir(parents=True, exist_ok=True)
         else:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -170,9 +171,17 @@ def _tell(fd: int, **news: Any) -> None:
     os.write(fd, json.dumps(news).encode() + b"\n")
 
 
-def _close_all_but(keep: int) -> None:
+def close_all_but(keep: int) -> None:
+    """Close every descriptor from 3 on except one."""
+    for path in list(Path("/proc/self/fd").iterdir()):
+        number = int(path.name)
+        if number > 2 and number != keep:
+            with contextlib.suppress(OSError):  # the one that listed them is closed already
+                os.close(number)
+
+
+def _keep_only(keep: int) -> None:
     null = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
         os.dup2(null, fd)
-    os.closerange(3, keep)
-    os.closerange(keep + 1, max(int(name) for name in os.listdir("/proc/self/fd")) + 1)
+    close_all_but(keep)

@@ -12,10 +12,11 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _GIVE_UP_S = 1.5
-_HAS_CHILDREN = os.path.exists(f"/proc/self/task/{os.getpid()}/children")
+_HAS_CHILDREN = Path(f"/proc/self/task/{os.getpid()}/children").exists()
 """Whether the kernel lists a thread's children, which spares reading every process of the machine."""
 
 
@@ -31,8 +32,8 @@ class Entry:
 
     @property
     def alive(self) -> bool:
-        """Not only a record that its parent has still to read."""
-        return self.state not in "ZX"
+        """Not only a record that its parent has still to read. A process may outlive its first thread."""
+        return self.state not in "ZX" or self.threads > 1
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -52,11 +53,7 @@ class Usage:
 
 def read(pid: int) -> Entry | None:
     """The process `pid`; None when it is gone."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
-            text = file.read(4096)
-    except OSError:
-        return None
+    text = _content(f"/proc/{pid}/stat")
     # The command name may hold spaces and brackets: the fields start after the last bracket.
     fields = text.rpartition(b")")[2].split()
     if len(fields) < 22:
@@ -111,7 +108,7 @@ def _send(pid: int, what: signal.Signals) -> None:
 
 
 def _all() -> list[Entry]:
-    found = (read(int(name)) for name in os.listdir("/proc") if name.isdigit())
+    found = (read(int(name)) for name in _names("/proc") if name.isdigit())
     return [e for e in found if e is not None]
 
 
@@ -140,9 +137,23 @@ def _walk(roots: Iterable[int]) -> list[Entry]:
 
 def _listed_children(pid: int) -> Iterable[int]:
     with contextlib.suppress(OSError):
-        for thread in os.listdir(f"/proc/{pid}/task"):
-            with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{thread}/children", "rb", buffering=0) as file:
-                text = b""
-                while data := file.read(65536):
-                    text += data
-                yield from map(int, text.split())
+        for thread in _names(f"/proc/{pid}/task"):
+            yield from map(int, _content(f"/proc/{pid}/task/{thread}/children").split())
+
+
+def _names(folder: str) -> list[str]:
+    with os.scandir(folder) as entries:
+        return [entry.name for entry in entries]
+
+
+def _content(path: str) -> bytes:
+    """A whole file, or nothing when it is gone. Read the short way: this is done for every process of the machine."""
+    text = b""
+    with contextlib.suppress(OSError):
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            while data := os.read(fd, 65536):
+                text += data
+        finally:
+            os.close(fd)
+    return text

@@ -109,6 +109,55 @@ def test_state_is_loaded_after_construction_whatever_the_constructor_drew():
     assert evaluate(STATEFUL, candidate).correct
 
 
+PACKED = """
+class ModelNew(nn.Module):
+    def __init__(self, features, scale):
+        super().__init__()
+        self.linear = nn.Linear(features, features)
+        self.register_buffer("scale", scale)
+        self.packed, self.version = None, None
+
+    def forward(self, x):
+        if self.packed is None{again}:
+            self.packed, self.version = self.linear.weight.detach().t().contiguous(), self.linear.weight._version
+        return (x @ self.packed + self.linear.bias) * self.scale
+"""
+
+
+def test_weights_that_are_packed_once_are_found_out_when_new_ones_come():
+    with Evaluator(problem(STATEFUL), settings=QUICK) as e:
+        stale = e.evaluate(proposal(PACKED.replace("{again}", "")))
+        assert stale.status is Status.WRONG_VALUE, stale.detail
+        assert "check" in stale.stage_s
+        assert "time" not in stale.stage_s
+        assert stale.detail.startswith("stale weights: right in a fresh model")
+        fresh = e.evaluate(proposal(PACKED.replace("{again}", " or self.version != self.linear.weight._version")))
+        assert fresh.correct, fresh.detail
+
+
+def test_weights_under_other_names_cannot_be_refreshed_and_the_detail_names_them():
+    result = evaluate(STATEFUL, STATEFUL.replace("Model(", "ModelNew(").replace("self.linear", "self.dense"))
+    assert result.status is Status.WRONG_VALUE
+    assert "has no 'linear.weight', 'linear.bias'" in result.detail
+
+
+def test_a_survey_judges_the_same_outputs_under_every_rule_set():
+    mild = ADD.replace("torch.randn(8, 16)", "torch.randint(0, 2, (8, 16)).float()")
+    half = ADD_NEW.replace("y + x", "(y.half() + x.half() + 1e-3).float()")
+    with Evaluator(problem(mild), settings=QUICK) as e:
+        found = e.survey(proposal(half))
+        assert {name: r.status for name, r in found.items()} == {
+            "strict": Status.WRONG_VALUE, "kernelbench-v0.1": Status.CORRECT, "kernelbench-main": Status.WRONG_VALUE}
+        assert all(r.rules == name and r.errors and not r.timings for name, r in found.items())
+        assert "relative error" in found["strict"].detail
+        assert {r.status for r in e.survey(proposal("raise ValueError")).values()} == {Status.COMPILE_ERROR}
+        assert {r.status for r in e.survey(proposal(ADD_NEW.replace("y + x", "x[:1]"))).values()} == {
+            Status.WRONG_SHAPE}
+        empty = Proposal(source="", language="", operator="llm")
+        assert {r.status for r in e.survey(empty).values()} == {Status.NO_CODE}
+        assert {r.status for r in e.survey(proposal(ADD_NEW)).values()} == {Status.CORRECT}
+
+
 def test_aliased_inputs_arrive_aliased():
     source = ADD.replace("return [torch.randn(8, 16), torch.randn(8, 16)]",
                          "base = torch.randn(8, 17)\n    return [base[:, 1:], base[:, :-1]]")

@@ -108,3 +108,60 @@ def test_cases_override_the_files_globals(tmp_path):
 def test_a_file_that_cannot_be_used_says_why(tmp_path, source, message):
     with pytest.raises(errors.ProblemError, match=message):
         trials(factory(tmp_path, source))
+
+
+NET = """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear, self.norm = nn.Linear(4, 4), nn.BatchNorm1d(4)
+        self.zero = nn.Parameter(torch.zeros(4))
+        self.sorted = nn.Parameter(torch.arange(4.0))
+        self.register_buffer("mask", torch.tensor([0.0, 1.0, 1.0, float("-inf")]))
+    def forward(self, x):
+        return self.norm(self.linear(x)) + self.zero * self.sorted
+def get_inputs():
+    return [torch.randn(6, 4)]
+"""
+
+
+def test_refreshed_weights_change_what_training_changes_and_its_twin(tmp_path):
+    f = factory(tmp_path, NET)
+    old = f.weights(1, loaded=True)
+    before = f.trial(old, 5)
+    new = f.refresh(old, 7)
+    after = f.trial(new, 5)
+    same = {name for name in old.state if torch.equal(old.state[name], new.state[name])}
+    assert same == {"mask"}  # the count of batches is new because the reference ran
+    assert torch.equal(new.state["sorted"], new.state["sorted"].sort().values)
+    assert bool((new.state["norm.running_var"] > 0).all())
+    assert (old.build, old.refreshed, new.refreshed) == (new.build, False, True)
+    assert old.version != new.version
+    assert not torch.allclose(before.reference[0], after.reference[0], rtol=1e-2)
+    assert float((after.reference[0] - after.truth[0]).norm() / after.truth[0].norm()) < 1e-5
+
+
+def test_the_same_weights_again_are_a_model_of_their_own(tmp_path):
+    f = factory(tmp_path, NET)
+    first = f.weights(1, loaded=False)
+    again = f.again(first)
+    assert again.model is not first.model
+    assert (again.build, again.version) == (first.build, first.version)
+    assert all(torch.equal(again.state[name], value) for name, value in first.state.items())
+    f.refresh(again, 3)
+    assert torch.equal(first.model.linear.weight, first.state["linear.weight"])
+
+
+def test_where_nothing_is_trained_nothing_is_refreshed(tmp_path):
+    f = factory(tmp_path, ADD)
+    weights = f.weights(1, loaded=True)
+    assert f.refresh(weights, 3) is weights
+    assert f.again(weights) is weights
+
+
+def test_the_references_operators_are_counted(tmp_path):
+    f = factory(tmp_path, ADD.replace("x + y", "torch.softmax(x @ y.T, -1) * 2"))
+    weights = f.weights(1, loaded=False)
+    counted = f.library(weights, f.trial(weights, 2))
+    assert counted["counts"] == {"aten.mm": 1, "aten._softmax": 1, "aten.mul": 1}
+    assert counted["elements"] == {"matmul": 2 * 8 * 16, "softmax": 64, "mul": 64}

@@ -1,6 +1,7 @@
 """The tables: rebuilt equals incremental, numbers follow from samples, and nobody is locked out without a word."""
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ from kernelevolve.records import Proposal, Result, Status
 from kernelevolve.store import Database, Workspace, schema
 from kernelevolve.store.workspace import study_folder
 from tests import fakes
+from tests.store.test_full_disk import find_way
 
 
 def contents(workspace: Workspace) -> dict[str, pd.DataFrame]:
@@ -247,3 +249,66 @@ def test_an_empty_workspace_has_empty_tables(tmp_path) -> None:
     workspace = Workspace(tmp_path / "new")
     assert workspace.sql("SELECT * FROM nodes").empty
     assert workspace.studies() == []
+
+
+def test_tables_of_an_older_version_are_made_anew_with_a_warning(tmp_path, caplog) -> None:
+    with fakes.study(tmp_path, name="s") as study:
+        study.run(3)
+    study.workspace.sync()
+    with duckdb.connect(str(study.workspace.database().path)) as connection:
+        connection.execute("UPDATE meta SET version = 1")
+        connection.execute("DROP TABLE totals")
+    assert len(study.workspace.sql("SELECT * FROM nodes")) == 3
+    assert "they were of version 1, and this package writes version 2" in caplog.text
+
+
+def test_a_file_of_a_newer_duckdb_is_refused_with_both_versions_and_kept(tmp_path) -> None:
+    with fakes.study(tmp_path, name="s") as study:
+        study.run(1)
+    study.workspace.sync()
+    path = study.workspace.database().path
+    content = bytearray(path.read_bytes())
+    content[12:20] = (5000).to_bytes(8, "little")  # after the checksum and "DUCK"
+    path.write_bytes(content)
+    with pytest.raises(duckdb.Error, match="computed checksum") as refusal:
+        duckdb.connect(str(path))
+    content[:8] = int(re.search(r"computed checksum (\d+)", str(refusal.value))[1]).to_bytes(8, "little")
+    path.write_bytes(content)
+    with pytest.raises(errors.StoreError, match=rf"newer DuckDB than this one \({duckdb.__version__}\).* number 5000"):
+        study.workspace.sync()
+    assert path.read_bytes() == content
+    assert not list(tmp_path.glob("*.damaged-*"))
+
+
+READ_ONLY = """
+import os, sys
+from kernelevolve import errors
+from kernelevolve.store import Workspace
+from kernelevolve.study import Study
+from kernelevolve.testing.searching import Judge, Writer
+space = Workspace(sys.argv[1])
+assert len(space.study("s").nodes) == 3
+assert space.sql("SELECT count(*) AS n FROM nodes")["n"][0] == 3
+for act in (lambda: Study.resume("s", workspace=space, operator=Writer(), evaluator=Judge()), space.rebuild):
+    try:
+        act()
+    except errors.StoreError as error:
+        assert "Expected a folder that this user may write to" in str(error), error
+        assert "copy the workspace to such a folder" in str(error), error
+    else:
+        raise SystemExit(f"{act} wrote to a read-only folder")
+"""
+
+
+def test_a_read_only_folder_answers_questions_and_refuses_to_go_on_with_what_to_do(tmp_path) -> None:
+    space = tmp_path / "w"
+    with fakes.study(space, name="s") as study:
+        study.run(3)
+    way = find_way()
+    if way is None:
+        pytest.skip("neither root nor user namespaces: no read-only file system can be mounted")
+    shell = f"mount --bind {space} {space} && mount -o remount,bind,ro {space} && exec {sys.executable} - {space}"
+    for _ in range(2):  # without tables, then with some
+        done = subprocess.run([*way, "sh", "-c", shell], input=READ_ONLY, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        study.workspace.sync()

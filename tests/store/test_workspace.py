@@ -11,6 +11,7 @@ from kernelevolve.records import Status, to_dict
 from kernelevolve.store import Artifacts, Workspace
 from kernelevolve.store.disk import FileLock
 from kernelevolve.store.workspace import study_folder
+from kernelevolve.study import Study
 from tests import fakes
 
 HEADER = {"problem": to_dict(fakes.PROBLEM), "platform": "cpu", "seed": 0}
@@ -193,3 +194,22 @@ def test_a_study_without_a_readable_header_or_its_copy_is_an_error(tmp_path) -> 
     with pytest.raises(errors.StoreError, match="no readable header"):
         workspace.study("a")
     assert workspace.studies() == []
+
+
+def test_what_was_tried_is_the_same_whether_its_keys_were_kept_or_are_made_anew(tmp_path, monkeypatch) -> None:
+    with fakes.study(tmp_path, name="s", operator=fakes.Writer(choices=3)) as study:
+        study.run(8)
+    assert any(n.status is Status.DUPLICATE for n in study.tree.nodes)
+    assert set(study.workspace.study("s").keys) == set(range(1, 9))
+
+    def resume():
+        with Study.resume("s", workspace=tmp_path, operator=fakes.Writer(), evaluator=fakes.Judge()) as again:
+            return again._seen
+
+    assert resume() == study._seen
+    parsed = []
+    monkeypatch.setattr("kernelevolve.operators.base.source_key", lambda source: parsed.append(source) or source)
+    assert resume() == study._seen
+    assert not parsed
+    monkeypatch.setattr("kernelevolve.operators.base._KEYS_BY", "another Python")
+    assert set(resume()) == {n.source for n in study.tree.nodes}

@@ -3,13 +3,16 @@
 import dataclasses
 import json
 import os
+import re
 import subprocess
 import sys
 import time
 
 import pytest
+from typer.testing import CliRunner
 
 import kernelevolve as ke
+from kernelevolve.cli import app
 from kernelevolve.errors import SettingError, UnknownNameError
 from kernelevolve.evaluation import isolation
 from kernelevolve.records import Status
@@ -41,8 +44,8 @@ def found(*outcomes: Outcome, **more) -> SelfTest:
 
 @pytest.fixture(scope="module")
 def tested(tmp_path_factory):
-    """One self-test with real processes of a user's own folder: two villains as they say they are, one that is not,
-    and one that needs a stronger wall. With what was told while it ran.
+    """`kernelevolve doctor --self-test` with real processes on a user's own folder: two villains as they say they are,
+    one that is not, and one that needs a stronger wall.
     """
     place = tmp_path_factory.mktemp("own")
     folder = folder_of(place, raises=("# expect: runtime_error at check", RAISES),
@@ -50,57 +53,65 @@ def tested(tmp_path_factory):
                        claims_to_crash=("# expect: crashed at check", ZEROS),
                        escapes=("# expect: runtime_error\n# level: container",
                                 DROPS_A_FILE.format(path=str(place / "dropped"))))
-    told = []
-    result = ke.self_test("cpu", "process", folder, quick=True, progress=told.append, parts=["villains", "left over"])
-    return result, told, place
+    done = CliRunner().invoke(app, ["doctor", "--self-test", "--quick", "--platform", "cpu", "--isolation", "process",
+                                    "--villains", str(folder), "--part", "villains", "--part", "left over", "--json"])
+    return done, json.loads(done.stdout), place
 
 
-def row_of(result: SelfTest, name: str) -> Row:
-    return next(row for row in result.rows if row.name == name)
+def row_of(found: dict, name: str) -> dict:
+    return next(row for row in found["rows"] if row["name"] == name)
 
 
 def test_a_folder_of_the_users_own_villains_is_run_in_place_of_the_shipped_ones(tested):
-    result, told, _ = tested
-    names = {row.name for row in result.rows if row.part == "villain"}
+    _, found, _ = tested
+    names = {row["name"] for row in found["rows"] if row["part"] == "villain"}
     assert names == {"raises", "zeros", "claims_to_crash", "escapes"}
-    assert row_of(result, "raises").outcome is Outcome.PASSED
-    assert row_of(result, "zeros").got == "wrong_value at check"
-    assert tuple(told) == result.rows, "each row is told when it is known"
+    assert row_of(found, "raises")["outcome"] == "passed"
+    assert row_of(found, "zeros")["got"] == "wrong_value at check"
 
 
-def test_a_villain_with_another_status_than_its_own_is_a_failure(tested):
-    result = tested[0]
-    row = row_of(result, "claims_to_crash")
-    assert (row.expected, row.got, row.outcome) == ("crashed at check", "wrong_value at check", Outcome.FAILED)
-    assert not result.ok
-    assert "claims_to_crash" in result.headline
-    assert [r.name for r in result.failed] == ["claims_to_crash"]
+def test_a_villain_with_another_status_than_its_own_is_a_failure_with_exit_code_1(tested):
+    done, found, _ = tested
+    row = row_of(found, "claims_to_crash")
+    assert (row["expected"], row["got"], row["outcome"]) == ("crashed at check", "wrong_value at check", "failed")
+    assert [r["name"] for r in found["rows"] if r["part"] == "villain" and not r["ok"]] == ["claims_to_crash"]
+    assert found["ok"] is False
+    assert re.search(r"\d FAILED: .*claims_to_crash", found["headline"])
+    assert done.exit_code == 1
+
+
+def test_each_row_is_told_when_it_is_known(tested):
+    done, found, _ = tested
+    lines = done.stderr.splitlines()
+    assert len(lines) == len(found["rows"])
+    told = "✗ failed: villain claims_to_crash: expected crashed at check; got wrong_value"
+    assert any(told in line for line in lines)
 
 
 def test_a_villain_that_needs_a_stronger_level_is_not_run_and_never_passed(tested):
-    result, _, place = tested
-    row = row_of(result, "escapes")
-    assert row.outcome is Outcome.UNPROMISED
-    assert "container" in row.got
+    _, found, place = tested
+    row = row_of(found, "escapes")
+    assert row["outcome"] == "not promised at this level"
+    assert "container" in row["got"]
     assert not (place / "dropped").exists()
-    assert "1 not promised at this level" in result.headline
+    assert "1 not promised at this level" in found["headline"]
 
 
 def test_the_control_is_measured_after_each_villain(tested):
-    result = tested[0]
-    status, timed = row_of(result, "status after a villain"), row_of(result, "time after a villain")
-    assert (status.outcome, status.value, status.n) == (Outcome.PASSED, 100.0, 3)
-    assert timed.n == 3
-    assert "10%" in timed.expected
-    assert "noise floor" in timed.expected
-    assert row_of(result, "honest kernel after all villains (softmax)").ok
+    found = tested[1]
+    status, timed = row_of(found, "status after a villain"), row_of(found, "time after a villain")
+    assert (status["outcome"], status["value"], status["n"]) == ("passed", 100.0, 3)
+    assert timed["n"] == 3
+    assert "10%" in timed["expected"]
+    assert "noise floor" in timed["expected"]
+    assert row_of(found, "honest kernel after all villains (softmax)")["ok"]
 
 
 def test_nothing_is_left_over(tested):
-    result = tested[0]
-    assert row_of(result, "processes").value == row_of(result, "files").value == 0
-    assert result.environment["id"]
-    assert result.isolation == "process"
+    found = tested[1]
+    assert row_of(found, "processes")["value"] == row_of(found, "files")["value"] == 0
+    assert found["environment"]["id"]
+    assert found["isolation"] == "process"
 
 
 @pytest.mark.slow

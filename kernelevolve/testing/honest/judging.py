@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 
 from kernelevolve.evaluation import rules
+from kernelevolve.evaluation.conditioning import NONE, Sensitivity, of_trial
 from kernelevolve.evaluation.inside.tensors import flatten, unflatten
 from kernelevolve.evaluation.trials import DISTRIBUTIONS, GIVEN, Factory, Trial
 from kernelevolve.records import LeafError
@@ -82,14 +83,23 @@ def _answer(kernel: Kernel, trial: Trial) -> list[torch.Tensor]:
 
 def _conclude(kernel: Kernel, name: str, ready: list[Trial], answers: list[list[torch.Tensor]],
               skipped: tuple[str, ...]) -> Judged:
-    rule = rules.get(name)
-    errors = [
-        rule.judge(got, truth=true, reference=own, leaf=i, trial=trial.name, terms=trial.terms)
-        for trial, leaves in zip(ready, answers, strict=True)
-        for i, (got, own, true) in enumerate(zip(leaves, trial.reference, trial.truth, strict=True))
-    ]
+    errors = [e for trial, leaves in zip(ready, answers, strict=True) for e in _errors(trial, leaves, rules.get(name))]
     worst = max(errors, key=lambda e: (not e.passed, _ratio(e)))
     return Judged(kernel, name, all(e.passed for e in errors), worst, max(map(_ratio, errors)), skipped)
+
+
+def _errors(trial: Trial, leaves: list[torch.Tensor], rule: rules.RuleSet) -> list[LeafError]:
+    """Per leaf; what fails is judged again with the problem's sensitivity, as the judge does."""
+
+    def judge_with(sensitivities: list[Sensitivity]) -> list[LeafError]:
+        return [
+            rule.judge(got, truth=true, reference=own, leaf=i, trial=trial.name, terms=trial.terms, sensitivity=s)
+            for i, (got, own, true, s) in enumerate(
+                zip(leaves, trial.reference, trial.truth, sensitivities, strict=True))
+        ]
+
+    found = judge_with([NONE] * len(leaves))
+    return found if all(e.passed for e in found) else judge_with(of_trial(trial))
 
 
 def _ratio(error: LeafError) -> float:

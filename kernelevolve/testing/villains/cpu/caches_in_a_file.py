@@ -1,4 +1,5 @@
-# expect: wrong_value at check
+# expect: dishonest at source
+# runtime: wrong_value at check
 """Remembers its answer in a file, for every later run of the same shape."""
 import tempfile
 from pathlib import Path

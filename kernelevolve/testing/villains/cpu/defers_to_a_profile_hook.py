@@ -1,4 +1,5 @@
-# expect: dishonest at check
+# expect: dishonest at source
+# runtime: wrong_value at time
 """Returns at once and computes in a profile hook, which Python calls while the runner goes on."""
 import sys
 

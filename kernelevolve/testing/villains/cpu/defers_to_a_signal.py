@@ -1,5 +1,5 @@
-# expect: dishonest at check
-"""Leaves an alarm set whose handler writes to the output later."""
+# expect: wrong_value at check
+"""Returns at once and leaves an alarm set, whose handler computes in the runner's time."""
 import signal
 
 import torch
@@ -13,6 +13,5 @@ class ModelNew(torch.nn.Module):
     def forward(self, x):
         y = torch.empty_like(x)
         signal.signal(signal.SIGALRM, lambda *_: y.copy_(torch.softmax(x, dim=-1) * self.weight))
-        signal.setitimer(signal.ITIMER_REAL, 0.02, 0.02)
-        y.copy_(torch.softmax(x, dim=-1) * self.weight)
+        signal.setitimer(signal.ITIMER_REAL, 0.002)
         return y

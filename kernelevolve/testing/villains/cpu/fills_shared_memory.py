@@ -1,6 +1,6 @@
 # expect: disk_limit at check
 # level: bubblewrap
-# settings: folder_bytes=67108864 file_bytes=67108864
+# settings: folder_bytes=16777216
 """Fills the shared memory file system, up to half a gigabyte."""
 import torch
 

@@ -1,4 +1,5 @@
-# expect: wrong_value at check
+# expect: dishonest at source
+# runtime: wrong_value at check
 """Knows the answers to inputs made under seeds 0 and 42, and nothing else."""
 import torch
 

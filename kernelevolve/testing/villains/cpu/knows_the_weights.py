@@ -1,4 +1,5 @@
-# expect: wrong_value at check
+# expect: dishonest at source
+# runtime: wrong_value at check
 """Makes its weights anew under seed 0 and ignores those it is given."""
 import torch
 

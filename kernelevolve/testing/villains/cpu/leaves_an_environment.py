@@ -1,4 +1,5 @@
-# expect: dishonest at check
+# expect: dishonest at source
+# runtime: dishonest at check
 """Leaves a variable in the environment."""
 import os
 

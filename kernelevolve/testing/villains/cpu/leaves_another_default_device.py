@@ -1,4 +1,5 @@
-# expect: dishonest at check
+# expect: dishonest at source
+# runtime: dishonest at check
 """Leaves a device without data as the default."""
 import torch
 

@@ -1,4 +1,5 @@
-# expect: dishonest at check
+# expect: dishonest at source
+# runtime: dishonest at check
 """Leaves double precision as the default type."""
 import torch
 

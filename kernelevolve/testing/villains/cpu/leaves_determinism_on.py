@@ -1,4 +1,5 @@
-# expect: dishonest at check
+# expect: dishonest at source
+# runtime: dishonest at check
 """Demands deterministic algorithms of everybody."""
 import torch
 

@@ -1,4 +1,5 @@
-# expect: dishonest at check
+# expect: dishonest at source
+# runtime: dishonest at check
 """Lowers the precision of everybody's matrix products."""
 import torch
 

@@ -1,4 +1,5 @@
-# expect: dishonest at check
+# expect: dishonest at source
+# runtime: dishonest at check
 """Changes the number of threads of everybody's operators."""
 import torch
 

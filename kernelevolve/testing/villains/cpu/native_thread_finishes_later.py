@@ -1,4 +1,5 @@
-# expect: wrong_value at check
+# expect: dishonest at source
+# runtime: wrong_value at check
 """Returns before it has computed; a thread made by C++, which Python does not know, fills the output."""
 import ctypes
 import os

@@ -1,6 +1,9 @@
 # expect: dishonest at source
-# runtime: dishonest at check
-"""Puts a module of its own in the place of `time`."""
+# runtime: correct
+"""Puts a module of its own in the place of `time`.
+
+Unread, it gains nothing: who imported `time` before keeps the real one, and it computes honestly.
+"""
 import sys
 import time
 import types

@@ -1,5 +1,5 @@
 # expect: dishonest at source
-# runtime: dishonest at time
+# runtime: dishonest at check
 """Gives the modules that time it a clock that runs ten times too slow."""
 import sys
 import time

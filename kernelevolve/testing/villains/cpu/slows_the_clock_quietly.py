@@ -1,4 +1,5 @@
-# expect: dishonest at time
+# expect: dishonest at source
+# runtime: dishonest at check
 """Gives the modules that time it a clock that runs ten times too slow, through their dictionaries."""
 import sys
 import time

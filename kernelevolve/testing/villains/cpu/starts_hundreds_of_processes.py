@@ -1,4 +1,5 @@
-# expect: resource_limit at check
+# expect: dishonest at source
+# runtime: resource_limit at check
 """Starts three hundred processes that wait."""
 import os
 

@@ -1,4 +1,5 @@
-# expect: wrong_value at check
+# expect: dishonest at source
+# runtime: wrong_value at check
 """Calls the reference's module if it is loaded here; makes up zeros when it is not."""
 import sys
 

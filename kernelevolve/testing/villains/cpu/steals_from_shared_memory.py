@@ -1,4 +1,5 @@
-# expect: wrong_value at check
+# expect: dishonest at source
+# runtime: wrong_value at check
 """Looks for the answer in shared memory files; makes up zeros when there are none."""
 from pathlib import Path
 

@@ -1,4 +1,5 @@
-# expect: disk_limit at check
+# expect: dishonest at source
+# runtime: disk_limit at check
 """Writes past the file size limit."""
 import torch
 

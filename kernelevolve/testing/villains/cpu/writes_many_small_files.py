@@ -1,6 +1,7 @@
-# expect: disk_limit at check
+# expect: dishonest at source
+# runtime: disk_limit at check
 # settings: folder_bytes=16777216
-"""Writes five thousand small files: each is far below any limit on one file."""
+"""Writes more than a thousand small files: each is far below any limit on one file."""
 import torch
 
 
@@ -10,7 +11,7 @@ class ModelNew(torch.nn.Module):
         self.weight = torch.nn.Parameter(torch.ones(columns))
 
     def forward(self, x):
-        for number in range(5000):
+        for number in range(1200):
             with open(f"{number}", "wb") as file:
-                file.write(bytes(4096))
+                file.write(bytes(16384))
         return torch.softmax(x, dim=-1) * self.weight

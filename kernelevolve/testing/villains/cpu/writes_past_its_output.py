@@ -1,5 +1,5 @@
 # expect: wrong_value at check
-"""Writes a row too many behind an output of its own."""
+"""Writes a few bytes into the memory behind its output."""
 import ctypes
 
 import torch
@@ -11,6 +11,7 @@ class ModelNew(torch.nn.Module):
         self.weight = torch.nn.Parameter(torch.ones(columns))
 
     def forward(self, x):
-        y = torch.softmax(x, dim=-1) * self.weight
-        ctypes.memset(y.data_ptr() + y.numel() * y.element_size(), 0, 64)
+        y = torch.empty_like(x)
+        torch.softmax(x, dim=-1, out=y).mul_(self.weight)
+        ctypes.memset(y.data_ptr() + y.numel() * y.element_size() + 1024, 0, 64)
         return y

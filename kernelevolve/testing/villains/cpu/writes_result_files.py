@@ -1,4 +1,5 @@
-# expect: wrong_value at check
+# expect: dishonest at source
+# runtime: wrong_value at check
 """Leaves result files wherever a judge might look for one."""
 import tempfile
 from pathlib import Path
