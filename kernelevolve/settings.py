@@ -54,11 +54,15 @@ class Settings:
     """Longest wait for another process's timing session."""
 
     memory_bytes: int = 0
-    """Address space of a candidate's process; 0 for half of the machine's memory, at least 4 GiB."""
+    """Memory of a candidate's processes together; 0 for half of the machine's, at least 4 GiB."""
+    tasks: int = 0
+    """Processes and threads that a candidate may have at a time; 0 for 512 and 8 for each of `threads`."""
     file_bytes: int = 2**30
     """Largest file that a candidate may write."""
     folder_bytes: int = 4 * 2**30
-    """All that a candidate may leave in its private folder."""
+    """All that a candidate may have in its private folder; also the most that it may put in a memory file system."""
+    files: int = 50_000
+    """Files and folders that a candidate may have in its private folder."""
     output_bytes: int = 64 * 2**20
     """How much a candidate may print before it is ended."""
 
@@ -66,7 +70,9 @@ class Settings:
     """Baselines beside the problem's own REFERENCES."""
     read_source: bool = True
     """Read a candidate's source for what no honest kernel needs, before it is run; see `evaluation/honesty.py`."""
-    isolation: str = "process"
+    isolation: str = "auto"
+    """What stands around a candidate's process: "process", "bubblewrap", "container", or "auto" for bubblewrap where it
+    works and process elsewhere. A level that is named and not available is an error."""
     keep: bool = False
     """Keep every candidate's private folder for inspection."""
 

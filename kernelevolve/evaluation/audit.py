@@ -67,9 +67,8 @@ class Evidence:
         return min((r.span_ns / r.calls for r in self.audits), default=math.nan)
 
     def outside_ns(self, allowed_ns: float) -> float:
-        """Per call, the quickest long block on the judge's clock (an audit where no long block was needed)."""
-        readings = self.longs or self.audits
-        return min(((r.host_ns + r.unclaimed_ns - allowed_ns) / r.calls for r in readings), default=math.nan)
+        """Per call, the quickest long block on the judge's clock; NaN without any."""
+        return min(((r.host_ns + r.unclaimed_ns - allowed_ns) / r.calls for r in self.longs), default=math.nan)
 
     def overhead_ns(self) -> float:
         """The least that passed outside the spans of any block."""
@@ -110,7 +109,8 @@ def suspicion(mine: Evidence, eager: Evidence | None = None, *, copied_bytes: in
     allowed, slower, later = float(SLACK_NS + copied_bytes), 1.0, 0.0  # a byte per nanosecond is slow for any memory
     if eager is not None and eager.audits:
         allowed = 2 * eager.overhead_ns() + 0.4 * SLACK_NS
-        slower = max(1.0, eager.audited_ns() / eager.session_ns, eager.outside_ns(allowed) / eager.session_ns)
+        later_ns = [eager.audited_ns(), *([eager.outside_ns(allowed)] if eager.longs else [])]
+        slower = max(1.0, max(later_ns) / eager.session_ns)
         later = 2 * max(0.0, eager.audited_ns() - eager.session_ns)
     for kind in (mine.audits, mine.longs):
         if kind and min(r.unclaimed_ns - (1 / SHARE - 1) * r.claimed_ns for r in kind) > allowed:

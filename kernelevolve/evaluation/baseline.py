@@ -29,6 +29,8 @@ class Baseline:
     notes: tuple[str, ...] = ()
     """Baselines that are absent or disagree with the reference, input distributions left out, and why."""
     start_s: float = 0.0
+    flags: tuple[str, ...] = ()
+    """What was not as it should be while they were measured; as `Result.flags`."""
 
     @property
     def fastest(self) -> Timing:

@@ -118,10 +118,11 @@ class Bench:
         candidate.check_folder()
         return answer
 
-    def pids(self, candidate: Candidate) -> list[int]:
+    def pids(self, candidate: Candidate | None = None) -> list[int]:
         """Processes that take part in a timing: the user's, the judge's, the baselines' and the candidate's."""
-        standing = [self._judge, *self._runners.values(), candidate.worker]
-        return [os.getpid(), *[worker.pid for worker in standing if worker is not None]]
+        standing = [self._judge, *self._runners.values(), candidate.worker if candidate else None]
+        pids = [worker.pid for worker in standing if worker is not None]
+        return [os.getpid(), *[pid for pid in pids if pid is not None]]
 
     def forget(self, candidate: Candidate) -> None:
         """Let the judge close the candidate's channel."""

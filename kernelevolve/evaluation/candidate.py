@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import os
 import select
-import shutil
 import tempfile
 import time
 from pathlib import Path
@@ -14,7 +13,9 @@ from typing import Any
 
 from kernelevolve import languages, workers
 from kernelevolve.errors import WorkerError
-from kernelevolve.evaluation import isolation, verdict
+from kernelevolve.evaluation import verdict
+from kernelevolve.evaluation.isolation import Enclosure
+from kernelevolve.evaluation.isolation.watch import FolderWatch
 from kernelevolve.evaluation.verdict import Verdict
 from kernelevolve.platforms import PLATFORMS
 from kernelevolve.records import Status
@@ -50,12 +51,17 @@ class Candidate:
     memory_bytes: int
     root: Path
     platform: str = "cpu"
+    enclosure: Enclosure = dataclasses.field(default_factory=Enclosure)
+    """Where its process is started; `root` is the folder that it may write below."""
 
     def __post_init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="candidate-", dir=self.root))
         self.build_dir = self.folder / "build"
         self.worker: workers.Worker | None = None
+        self.left_behind = 0
+        """Other processes than its own that were still alive when it was ended; known after `end`."""
         self._decided: Verdict | None = None
+        self._watch = FolderWatch(self.folder, most_bytes=self.settings.folder_bytes, most_files=self.settings.files)
 
     def start(self) -> None:
         """Start its process, with home, temporary and cache folders of its own."""
@@ -65,20 +71,17 @@ class Candidate:
         (self.folder / "kernel.py").write_text(self.source, encoding="utf-8", errors="replace")
         # A device's driver reserves far more addresses than it uses memory: there, private writable memory is limited.
         space = {"RLIMIT_AS" if PLATFORMS[self.platform].address_space else "RLIMIT_DATA": self.memory_bytes}
-        arguments = isolation.get(self.settings.isolation).wrap({
-            "env": {
-                languages.BUILD_DIR: str(self.build_dir),
-                "HOME": str(private["home"]),
-                "TMPDIR": str(private["tmp"]),
-                "XDG_CACHE_HOME": str(private["cache"]),
-                "TORCHINDUCTOR_CACHE_DIR": str(private["cache"] / "inductor"),
-                "TRITON_CACHE_DIR": str(private["cache"] / "triton"),
-                "OMP_NUM_THREADS": str(self.threads),
-            },
-            "cwd": private["work"],
-            "limits": {"RLIMIT_FSIZE": self.settings.file_bytes, **space},
-        })
-        self.worker = workers.start(RUNNER, **arguments)
+        variables = {
+            languages.BUILD_DIR: str(self.build_dir),
+            "HOME": str(private["home"]),
+            "TMPDIR": str(private["tmp"]),
+            "XDG_CACHE_HOME": str(private["cache"]),
+            "TORCHINDUCTOR_CACHE_DIR": str(private["cache"] / "inductor"),
+            "TRITON_CACHE_DIR": str(private["cache"] / "triton"),
+            "OMP_NUM_THREADS": str(self.threads),
+        }
+        self.worker = self.enclosure.start(RUNNER, folder=self.folder, env=variables, cwd=private["work"],
+                                           limits={"RLIMIT_FSIZE": self.settings.file_bytes, **space})
         self.worker.channel.distrust()
 
     def build(self) -> None:
@@ -140,9 +143,28 @@ class Candidate:
         if time.monotonic() > deadline:
             status = Status.COMPILE_TIMEOUT if stage == "build" else Status.TIMEOUT
             return Verdict(status, f"{stage} took longer than its limit of {limit_s:g} s; its processes were killed")
-        end = self.worker.poll()
-        # A descendant may still hold the channel open: the end of the process itself decides.
-        return verdict.of_exit(end.code, stage=stage) if end is not None else None
+        end = self.worker.poll(usage=True)
+        if end is not None:  # a descendant may still hold the channel open: the end of the process itself decides
+            return verdict.of_exit(end.code, stage=stage)
+        return self._too_much(stage)
+
+    def _too_much(self, stage: str) -> Verdict | None:
+        """Verdict on what all of its processes use together, as of some tenths of a second ago."""
+        assert self.worker is not None
+        used = self.worker.usage
+        if used is not None and used.threads > self.tasks:
+            return Verdict(Status.RESOURCE_LIMIT, f"{used.processes} processes with {used.threads} threads during "
+                                                  f"{stage}; expected at most {self.tasks} threads of all together")
+        if used is not None and used.resident_bytes > self.memory_bytes:
+            return Verdict(Status.OUT_OF_MEMORY, f"its processes used {used.resident_bytes} bytes of memory during "
+                                                 f"{stage}; expected at most {self.memory_bytes}")
+        excess = self._watch.step()
+        return Verdict(Status.DISK_LIMIT, f"{excess} during {stage}") if excess is not None else None
+
+    @property
+    def tasks(self) -> int:
+        """Processes and threads that it may have at a time."""
+        return most_tasks(self.settings, self.threads)
 
     def decided(self, stage: str) -> Verdict:
         """Verdict on a process that the judge found gone."""
@@ -162,14 +184,9 @@ class Candidate:
 
     def check_folder(self) -> None:
         """Raise EndedError when it has left too much on the disk."""
-        total = 0
-        for base, _, files in os.walk(self.folder):
-            for name in files:
-                with contextlib.suppress(OSError):
-                    total += (Path(base) / name).lstat().st_blocks * 512
-            if total > self.settings.folder_bytes:
-                raise EndedError(Verdict(Status.DISK_LIMIT,
-                                         f"wrote more than {self.settings.folder_bytes} bytes to its folder"))
+        excess = self._watch.whole()
+        if excess is not None:
+            raise EndedError(Verdict(Status.DISK_LIMIT, excess))
 
     def end(self) -> str:
         """Kill its processes; what it printed."""
@@ -177,9 +194,15 @@ class Candidate:
             return ""
         with contextlib.suppress(WorkerError):
             self.worker.kill()
+        self.left_behind = self.worker.left_behind
         return self.worker.log()
 
     def close(self) -> None:
         """Remove its folder, unless the settings keep it."""
         if not self.settings.keep:
-            shutil.rmtree(self.folder, ignore_errors=True)
+            workers.remove(self.folder)
+
+
+def most_tasks(settings: Settings, threads: int) -> int:
+    """The limit on a candidate's processes and threads together: room for compilers, and for several thread pools."""
+    return settings.tasks or 512 + 8 * threads

@@ -65,7 +65,7 @@ def _examine_form(leaf: dict[str, Any], own: torch.Tensor, kind: str, *, view: b
     if leaf["overlaps"] and not view:
         return Status.DISHONEST, "shares memory with an input; expected a result of its own"
     if leaf["kept"] and not view:
-        return Status.DISHONEST, "is the buffer that the former call returned; expected a fresh one each time"
+        return Status.DISHONEST, "is the buffer that a former call returned; expected a fresh one each time"
     return None
 
 

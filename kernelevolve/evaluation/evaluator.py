@@ -11,19 +11,18 @@ import contextlib
 import dataclasses
 import logging
 import os
-import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from kernelevolve import languages, platforms
+from kernelevolve import languages, platforms, workers
 from kernelevolve.errors import KernelEvolveError
 from kernelevolve.evaluation import harness, honesty, isolation
 from kernelevolve.evaluation.baseline import Baseline, physical_bound_ms
 from kernelevolve.evaluation.bench import Bench, FaultError
-from kernelevolve.evaluation.candidate import Candidate, EndedError, SilentError
+from kernelevolve.evaluation.candidate import Candidate, EndedError, SilentError, most_tasks
 from kernelevolve.evaluation.conditions import flags
 from kernelevolve.evaluation.statistics import noise_floor, ratio
 from kernelevolve.evaluation.verdict import Verdict
@@ -63,8 +62,8 @@ class Evaluator:
                  profiler: Profiler | None = None, on_stage: OnStage | None = None) -> None:
         self.problem, self.rules, self.seed, self.case = problem, rule_set(rules), seed, case
         self.platform = platforms.resolve(platform)
-        self.settings = settings or Settings()
-        isolation.get(self.settings.isolation)
+        settings = settings or Settings()
+        self.settings = dataclasses.replace(settings, isolation=isolation.get(settings.isolation).name)
         self.profiler, self.on_stage = profiler, on_stage
         self.threads = self.settings.threads or self.platform.threads
         self.baseline: Baseline | None = None
@@ -72,6 +71,9 @@ class Evaluator:
         self._peaks_again = False
         self._scratch = scratch
         self._root: Path | None = None
+        """Folder that holds the candidates' own; what they must not see is kept in another, `_desk`."""
+        self._desk: Path | None = None
+        self._enclosure: isolation.Enclosure | None = None
         self._bench: Bench | None = None
 
     def start(self) -> Baseline:
@@ -80,14 +82,20 @@ class Evaluator:
             return self.baseline
         begin = time.monotonic()
         self.facts = self.platform.facts()
-        if self._scratch is not None:
-            self._scratch.mkdir(parents=True, exist_ok=True)
-        self._root = Path(tempfile.mkdtemp(prefix="kernelevolve-", dir=self._scratch))
-        self._bench = Bench(self.problem, root=self._root, platform=self.platform, rules=self.rules, seed=self.seed,
-                            settings=self.settings, threads=self.threads, case=self.case)
+        workers.hide()
+        self._root, self._desk = self._folder(), self._folder()
         try:
+            self._bench = Bench(self.problem, root=self._desk, platform=self.platform, rules=self.rules, seed=self.seed,
+                                settings=self.settings, threads=self.threads, case=self.case)
+            memory = self._memory_bytes()
+            self._enclosure = isolation.get(self.settings.isolation).open(isolation.Room(
+                root=self._root, memory_bytes=memory, tasks=most_tasks(self.settings, self.threads),
+                memory_files_bytes=min(self.settings.folder_bytes, memory // 4)))
             self._bench.open()
+            self._enclosure.await_ready()  # it must not still be starting while baselines are timed
+            before = self.platform.conditions(self._bench.pids())
             timings, again = self._bench.measure(self.settings.baseline_time_s)
+            after = self.platform.conditions(self._bench.pids())
         except BaseException:
             self.close()
             raise
@@ -98,8 +106,9 @@ class Evaluator:
             "flags": self._bench.flags["eager"], "versions": versions(), "harness": harness.version(),
         })
         eager = next(t for t in timings if t.name == "eager")
-        self.baseline = Baseline(timings, again, noise_floor(eager, again), bound, environment,
-                                 tuple(self._bench.notes), time.monotonic() - begin)
+        floor = noise_floor(eager, again)
+        self.baseline = Baseline(timings, again, floor, bound, environment, tuple(self._bench.notes),
+                                 time.monotonic() - begin, flags(before, after, timings, floor))
         return self.baseline
 
     def evaluate(self, proposal: Proposal) -> Result:
@@ -157,10 +166,24 @@ class Evaluator:
         if self._bench is not None:
             self._bench.close()
             self._bench = None
-        if self._root is not None and not self.settings.keep:
-            shutil.rmtree(self._root, ignore_errors=True)
-        self._root = None
+        if self._enclosure is not None:
+            self._enclosure.close()
+            self._enclosure = None
+        for folder in (self._root, self._desk):
+            if folder is not None and not self.settings.keep:
+                workers.remove(folder)
+                workers.release(folder)
+        self._root = self._desk = None
         self.baseline = None
+
+    def _folder(self) -> Path:
+        """A private folder, which goes with this process if `close` does not remove it before."""
+        if self._scratch is not None:
+            self._scratch.mkdir(parents=True, exist_ok=True)
+        path = Path(tempfile.mkdtemp(prefix="kernelevolve-", dir=self._scratch))
+        if not self.settings.keep:
+            workers.guard(path)
+        return path
 
     def __enter__(self) -> Evaluator:
         return self
@@ -236,11 +259,12 @@ class Evaluator:
         """Read, start and build a candidate, let `work` have it, and end it, whatever happens."""
         assert self._bench is not None
         assert self._root is not None
+        assert self._enclosure is not None
         bench, seconds = self._bench, attempt.seconds
         language = proposal.language if proposal.language in languages.LANGUAGES else languages.detect(proposal.source)
         languages.get(language).toolchain()
         candidate = Candidate(proposal.source, language, self.settings, self.threads, self._memory_bytes(), self._root,
-                              self.platform.name)
+                              self.platform.name, self._enclosure)
         try:
             if self.settings.read_source:
                 with self._stage("source", seconds):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 
 from kernelevolve.evaluation.inside.tensors import layout
 from kernelevolve.evaluation.trials import Trial
+from kernelevolve.evaluation.verdict import MALFORMED
 from kernelevolve.evaluation.weights import Weights
 from kernelevolve.platforms.device import ALIGN, Device, Memory
 from kernelevolve.workers import Channel, ChannelClosedError
@@ -29,6 +32,15 @@ class RunnerError(Exception):
     def __init__(self, name: str, error: dict[str, Any]) -> None:
         super().__init__(f"{name}: {error.get('kind')}: {error.get('message')}")
         self.name, self.error = name, error
+
+
+@contextlib.contextmanager
+def parsing(name: str) -> Iterator[None]:
+    """Around the reading of an answer: one that is not of the form that was asked for is an error of its runner."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError) as error:
+        raise RunnerError(name, {"kind": MALFORMED, "message": f"{type(error).__name__}: {error}"}) from error
 
 
 class Link:
@@ -59,7 +71,8 @@ class Link:
         if not isinstance(answer, dict):
             raise LinkError(self.name, "closed", f"answered {type(answer).__name__}; expected an object")
         if "error" in answer:
-            raise RunnerError(self.name, answer["error"] if isinstance(answer["error"], dict) else {})
+            raised = answer["error"]
+            raise RunnerError(self.name, raised if isinstance(raised, dict) else {"kind": MALFORMED})
         return answer
 
     def hold(self, weights: Weights, *, timeout_s: float) -> None:

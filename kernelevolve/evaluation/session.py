@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kernelevolve.evaluation.content import Mix, Pool
-from kernelevolve.evaluation.link import Link
+from kernelevolve.evaluation.link import Link, parsing
 from kernelevolve.evaluation.statistics import enough
 from kernelevolve.platforms.device import Memory
 from kernelevolve.records import Timing, from_dict
@@ -92,8 +92,11 @@ class Side:
             "warm": 0, "warmup_ns": warmup_ns, "spans": spans, "flush_bytes": flush_bytes, "seed": seed, "keep": keep,
         }, timeout_s=self.timeout_s, memory=memory)
         passed = time.perf_counter_ns() - start
-        ns, host, issue = ([int(v) for v in answer[key]] for key in ("ns", "host", "issue"))
-        if not len(ns) == len(host) == len(spans) or min(ns + host, default=1) <= 0 or max(sum(ns), sum(host)) > passed:
+        with parsing(self.link.name):
+            ns, host, issue = ([int(v) for v in answer[key]] for key in ("ns", "host", "issue"))
+            if not len(ns) == len(host) == len(issue) == len(spans) or min(ns + host, default=1) <= 0:
+                raise ValueError(f"{len(ns)} times, the least {min(ns + host, default=0)} ns, for {len(spans)} spans")
+        if max(sum(ns), sum(host)) > passed:
             self.clocks_disagree = f"{len(ns)} samples of {sum(ns)} ns in all, where {passed} ns passed outside"
         if spans:
             slot = spans[-1][-1]
@@ -158,7 +161,7 @@ def plan(estimates_ns: dict[str, float], *, time_s: float, rounds: int, flush_by
 def _per_call(block: Block) -> float:
     """The median claim, but at least a quarter of what passed here: a false claim would call for a million calls."""
     calls = len(block.ns)
-    return max(statistics.median(block.ns), 0.25 * (block.passed_ns - calls * 10_000 - 1e6) / calls)
+    return max(statistics.median(block.ns), 1.0, 0.25 * (block.passed_ns - calls * 10_000 - 1e6) / calls)
 
 
 @dataclasses.dataclass

@@ -14,7 +14,10 @@ TEXT_LIMIT = 16_000
 """Characters of evidence that a verdict keeps."""
 _DISK = {errno.EFBIG, errno.ENOSPC, errno.EDQUOT}
 
+MALFORMED = "MalformedAnswer"
+"""Kind of an error that is no exception of a runner's code, but an answer that makes no sense."""
 _KINDS = {
+    MALFORMED: Status.DISHONEST,
     "OutOfResources": Status.LAUNCH_ERROR,
     "OutOfMemoryError": Status.OUT_OF_MEMORY,
     "MemoryError": Status.OUT_OF_MEMORY,

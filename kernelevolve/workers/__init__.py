@@ -9,6 +9,7 @@ What a plain worker is not: a sandbox. It protects against accidents; see `evalu
 
 from kernelevolve.workers.channel import Channel, ChannelClosedError
 from kernelevolve.workers.connection import Connection
+from kernelevolve.workers.environment import scrubbed
 from kernelevolve.workers.folders import remove
 from kernelevolve.workers.harden import hide
 from kernelevolve.workers.pool import call, guard, release, shutdown, start
@@ -16,5 +17,5 @@ from kernelevolve.workers.worker import Exit, Worker
 
 __all__ = [
     "Channel", "ChannelClosedError", "Connection", "Exit", "Worker", "call", "guard", "hide", "release", "remove",
-    "shutdown", "start",
+    "scrubbed", "shutdown", "start",
 ]

@@ -35,10 +35,10 @@ _BYTES_PER_FILE = 4096
 class Walls:
     """What one candidate may see and fill. Paths are those of the sandbox that the server lives in."""
 
-    hidden: str
-    """Folder with every candidate's own; an empty one takes its place."""
+    hidden: tuple[str, ...]
+    """Folders that empty ones take the place of: the one with every candidate's own, above all."""
     folder: str
-    """The candidate's own, inside `hidden`: all that is put back, and all that it may write on a disk."""
+    """The candidate's own: it is put back, and it is all that it may write on a disk."""
     kept: tuple[str, ...] = ()
     """Read-only paths below /tmp or /dev/shm, which get covered."""
     memory_files_bytes: int = 2**30
@@ -140,12 +140,13 @@ def _mount_all(walls: Walls) -> None:
     size = f"size={walls.memory_files_bytes},nr_inodes={max(1024, walls.memory_files_bytes // _BYTES_PER_FILE)}"
     for path in ("/tmp", "/dev/shm"):  # noqa: S108 - these are what gets replaced
         _mount("tmpfs", path, "tmpfs", _NOSUID | _NODEV, f"{size},mode=1777")
-    if Path(walls.hidden).is_dir():
-        _mount("tmpfs", walls.hidden, "tmpfs", _NOSUID | _NODEV, "size=64k,mode=755")
+    emptied = [path for path in walls.hidden if Path(path).is_dir()]  # below /tmp, they are covered already
+    for path in emptied:
+        _mount("tmpfs", path, "tmpfs", _NOSUID | _NODEV, "size=64k,mode=755")
     for path, fd in folders:
         _put_back(Path(path), fd)
-    if os.path.ismount(walls.hidden):
-        _mount(None, walls.hidden, None, _BIND | _REMOUNT | _RDONLY | _NOSUID | _NODEV)
+    for path in emptied:
+        _mount(None, path, None, _BIND | _REMOUNT | _RDONLY | _NOSUID | _NODEV)
 
 
 def _put_back(path: Path, fd: int) -> None:

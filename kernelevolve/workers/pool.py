@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelevolve import errors
+from kernelevolve.testing import crash
 from kernelevolve.workers.channel import Channel, ChannelClosedError
 from kernelevolve.workers.connection import Connection
 from kernelevolve.workers.worker import Worker
@@ -85,8 +86,10 @@ def start(
         "foreign": foreign,
         "walls": dict(walls) if walls is not None else None,
     }
+    crash.step("worker.start")
     try:
         pid = server.ask(request, [theirs.fileno(), log_w])["pid"]
+        crash.step("worker.started")
     except errors.WorkerError:
         mine.close()
         os.close(log_r)
@@ -115,6 +118,7 @@ def call(
         try:
             worker.channel.send({"target": target, "payload": payload})
             answer, fds = worker.channel.recv(timeout_s)
+            crash.step("worker.answered")
         except TimeoutError as error:
             raise errors.WorkerError(f"{target} gave no answer within {timeout_s:g} s\n{worker.log()}") from error
         except ChannelClosedError as error:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import json
 import os
 import resource
 import select
@@ -130,7 +129,7 @@ class Server:
         try:
             if walls is not None:
                 pid, report = namespaces.open_worker(
-                    namespaces.Walls(**walls | {"kept": tuple(walls.get("kept", ()))}), work)
+                    namespaces.Walls(**{k: tuple(v) if isinstance(v, list) else v for k, v in walls.items()}), work)
                 self.live[pid] = Child(pid, report)
             else:
                 pid = os.fork()
@@ -263,7 +262,13 @@ def main(where: str) -> None:
 
 
 if __name__ == "__main__":
+    code = 1
     try:
         main(sys.argv[1])
-    except (BrokenPipeError, json.JSONDecodeError):
-        sys.exit(1)
+        code = 0
+    except BrokenPipeError:
+        pass
+    except Exception:
+        traceback.print_exc()
+    finally:
+        os._exit(code)  # taking torch apart in good order takes a second, and there is nothing to save

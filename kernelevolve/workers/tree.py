@@ -73,6 +73,26 @@ def children(pid: int) -> list[int]:
     return [e.pid for e in _all() if e.parent == pid]
 
 
+def seen_from_outside(sandbox: int, number: int) -> int | None:
+    """The worker whose keeper has `number` inside a sandbox; both PIDs as this process sees them.
+
+    `sandbox` is the process that the sandbox was started with.
+    """
+    for entry in descendants(sandbox):
+        numbers = _numbers(entry.pid)
+        if len(numbers) > 2 and numbers[1] == number:
+            return next((e.pid for e in descendants(entry.pid) if _numbers(e.pid)[-1:] == [2]), None)
+    return None
+
+
+def _numbers(pid: int) -> list[int]:
+    """A process's PID in each of the nested namespaces that it is in, outermost first."""
+    for line in _content(f"/proc/{pid}/status").splitlines():
+        if line.startswith(b"NSpid:"):
+            return [int(word) for word in line.split()[1:]]
+    return []
+
+
 def end(members: Callable[[], list[Entry]], reap: Callable[[], None]) -> bool:
     """Kill every process that `members` finds; whether none is left. `reap` collects those that were children here."""
     deadline = time.monotonic() + _GIVE_UP_S

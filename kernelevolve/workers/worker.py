@@ -11,6 +11,7 @@ import time
 from collections import deque
 
 from kernelevolve import errors
+from kernelevolve.workers import tree
 from kernelevolve.workers.channel import Channel
 from kernelevolve.workers.connection import Connection
 from kernelevolve.workers.tree import Usage
@@ -46,13 +47,16 @@ class Worker:
         self._tail_bytes = 0
         self._total = 0
         self._exit: Exit | None = None
+        self._pid: int | None = None if server.sandboxed else number
         self._drain = threading.Thread(target=self._drain_log, daemon=True, name=f"log-{number}")
         self._drain.start()
 
     @property
     def pid(self) -> int | None:
-        """Its process id; None in a sandbox, whose numbers mean other processes, or none, outside."""
-        return None if self._server.sandboxed else self._number
+        """Its process id in this process's own /proc; None where a container's engine hides it, or it is gone."""
+        if self._pid is None and self._server.sandboxed:
+            self._pid = tree.seen_from_outside(self._server.process.pid, self._number)
+        return self._pid
 
     def _drain_log(self) -> None:
         with contextlib.suppress(OSError):

@@ -141,6 +141,47 @@ def test_weights_under_other_names_cannot_be_refreshed_and_the_detail_names_them
     assert "has no 'linear.weight', 'linear.bias'" in result.detail
 
 
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_buffers_that_take_turns_are_found(add, count):
+    turns = """
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.buffers_, self.calls = [torch.empty(8, 16) for _ in range(COUNT)], 0
+
+    def forward(self, x, y):
+        self.calls += 1
+        return torch.add(x, y, out=self.buffers_[self.calls % COUNT])
+"""
+    result = add.evaluate(proposal(turns.replace("COUNT", str(count))))
+    assert result.status is Status.DISHONEST, result.detail
+    assert "buffer" in result.detail
+
+
+FORGED = """
+import kernelevolve.workers.channel as channel
+send = channel.Channel.send
+
+def forge(self, message, *more):
+    if "ns" in message and "tree" not in message:
+        message = ANSWER
+    send(self, message, *more)
+
+channel.Channel.send = forge
+""" + ADD_NEW
+
+
+@pytest.mark.parametrize("answer", ["{}", "{'ns': 3, 'host': 'x'}", "{'ns': [1e999], 'host': [1], 'issue': [1]}", "[]",
+                                    "{'error': 7}"])
+def test_a_malformed_answer_during_timing_is_the_candidates_own_fault(answer):
+    with Evaluator(problem(ADD), settings=dataclasses.replace(QUICK, read_source=False)) as e:
+        quiet = FORGED.replace("ANSWER", answer).replace("channel.Channel.send = forge", "")
+        hook = "        if not hasattr(self, 'n'):\n            self.n = 0\n        self.n += 1\n" \
+               "        if self.n > 4: channel.Channel.send = forge\n"
+        result = e.evaluate(proposal(quiet.replace("        return y + x", hook + "        return y + x")))
+    assert result.status in (Status.DISHONEST, Status.CRASHED), result.detail
+
+
 def test_a_survey_judges_the_same_outputs_under_every_rule_set():
     mild = ADD.replace("torch.randn(8, 16)", "torch.randint(0, 2, (8, 16)).float()")
     half = ADD_NEW.replace("y + x", "(y.half() + x.half() + 1e-3).float()")

@@ -1,10 +1,13 @@
+import dataclasses
 import random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelevolve.evaluation.statistics import median_interval, noise_floor, ratio
-from kernelevolve.records import Timing
+from kernelevolve.records import Interval, Proposal, Result, Status, Timing
+from kernelevolve.views.verdict import verdict
 
 values = st.lists(st.floats(0.01, 100, allow_nan=False), min_size=1, max_size=60)
 
@@ -56,3 +59,17 @@ def test_equal_sides_have_no_noise_floor_and_unequal_ones_have():
     a = timing("a", [[1.0]] * 12)
     assert noise_floor(a, a) == 0.0
     assert noise_floor(timing("b", [[1.02]] * 12), a) > 0.019
+
+
+@pytest.mark.parametrize(("value", "low", "high", "word"), [
+    (1.5, 1.4, 1.6, "win"), (1.5, 0.9, 1.6, "tie"), (1.01, 1.005, 1.02, "tie"), (1.0, 0.99, 1.01, "tie"),
+    (0.5, 0.4, 0.6, "loss"), (0.5, 0.4, 1.1, "tie"), (0.99, 0.985, 0.995, "tie"), (0.0, 0.0, 0.0, "not timed"),
+    (float("nan"), float("nan"), float("nan"), "not timed"),
+])
+def test_one_rule_says_win_tie_or_loss(value, low, high, word):
+    interval = Interval(value, low, high, 12)
+    assert interval.verdict(0.02) == word
+    assert verdict(interval, 0.02) == word
+    result = Result(Proposal("", "", "hand"), Status.CORRECT, ratios={"eager": interval}, noise_floor=0.02)
+    assert result.verdict == word
+    assert verdict(None, 0.02) == dataclasses.replace(result, ratios={}).verdict == "not timed"

@@ -28,6 +28,9 @@ from kernelevolve.platforms.device import Device
 from kernelevolve.workers.channel import Channel
 
 _clock = time.perf_counter_ns  # captured before a candidate is imported, which may replace it
+_KEPT = 8
+_KEPT_BYTES = 256 * 2**20
+"""How many former outputs are held, and of what size all together, the last one in any case."""
 _TEXT = 6000
 """Characters of a traceback that are kept: its head and, more of it, its tail."""
 
@@ -75,8 +78,8 @@ class Runner:
         self.model: Any = None
         self.slots: dict[int, tuple[Any, ...]] = {}
         self.ranges: dict[int, list[tuple[int, int]]] = {}
-        self.kept: list[torch.Tensor] = []
-        """Output of the former call, held so that a buffer handed out twice shows."""
+        self.kept: list[list[torch.Tensor]] = []
+        """Outputs of former calls, held so that a buffer handed out twice shows."""
         self.timer = timing.Timer()
 
     def load(self, message: dict[str, Any], _: list[int]) -> dict[str, Any]:
@@ -167,13 +170,17 @@ class Runner:
                 output = self.model(*args)
             self.device.synchronize()
             elapsed = _clock() - start
-        answer, self.kept = hand_over(output, memory, self.ranges[message["slot"]], ranges(self.kept))
+        former = [leaf for kept in self.kept for leaf in kept]
+        answer, own = hand_over(output, memory, self.ranges[message["slot"]], ranges(former))
+        # Several, because buffers may take turns; few, where they are large.
+        size = sum(leaf.numel() * leaf.element_size() for leaf in own)
+        self.kept = [*self.kept, own][-max(1, min(_KEPT, _KEPT_BYTES // max(size, 1))) :]
         answer |= {"ns": elapsed, "guards": bands.breach()}
         if log is not None:
-            answer["library"] = log.answer(self.kept)
+            answer["library"] = log.answer(own)
         if message.get("settle"):
             busy = watch.settle()
-            answer["late"] = drifted(self.kept, answer, memory) or busy
+            answer["late"] = drifted(own, answer, memory) or busy
         left, many = self.watch.company()
         answer["state"] = {"changes": self.watch.changes(), "left": left, "many": many}
         return answer

@@ -1,14 +1,12 @@
-"""A process group of its own with resource limits: a guard against accidents, not against intent."""
+"""A session of its own with limits and fewer privileges: a guard against accidents, not against intent."""
 
 from __future__ import annotations
 
-from typing import Any
-
-from kernelevolve.evaluation.isolation.base import Isolation
+from kernelevolve.evaluation.isolation.base import Enclosure, Isolation, Room
 
 
 class Process(Isolation):
-    """The same user can still read this user's files and memory."""
+    """The same user's files and network stay within reach."""
 
     name = "process"
 
@@ -16,6 +14,6 @@ class Process(Isolation):
         """Everywhere."""
         return True, ""
 
-    def wrap(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Nothing to add: `workers.start` already gives a session, limits and a bounded log."""
-        return arguments
+    def open(self, room: Room) -> Enclosure:
+        """Nothing to set up: candidates are forked from the server that judge and baselines come from."""
+        return Enclosure()
