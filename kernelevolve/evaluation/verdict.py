@@ -30,14 +30,16 @@ _KINDS = {
 _MESSAGES: tuple[tuple[str, Status], ...] = (
     # Host and device memory. First, because a driver names the failed launch beside it.
     (r"can't allocate memory|cannot allocate memory|not enough memory|out of memory|std::bad_alloc|"
-     r"virtual memory exhausted|cudaErrorMemoryAllocation|CUBLAS_STATUS_ALLOC_FAILED", Status.OUT_OF_MEMORY),
+     r"virtual memory exhausted|cudaErrorMemoryAllocation|CUBLAS_STATUS_ALLOC_FAILED|"
+     # PyTorch asks NVML who holds the memory before it says that there is none, and may not be answered.
+     r"NVML_SUCCESS == .{0,120}CUDACachingAllocator", Status.OUT_OF_MEMORY),
     # The device ran something that it must not: its context is gone.
     (r"illegal memory access|misaligned address|illegal address|illegal instruction|device-side assert|"
      r"launch timed out|launch timeout|unspecified launch failure|unspecified launch error|hardware stack error|"
      r"invalid address space|invalid program counter|uncorrectable ECC|memory access fault|"
      r"hipErrorIllegalAddress|hipErrorLaunchFailure|hipErrorAssert|cudaErrorIllegalAddress|cudaErrorAssert|"
      r"CUDA_ERROR_(?:ILLEGAL_ADDRESS|MISALIGNED_ADDRESS|ASSERT|LAUNCH_TIMEOUT|LAUNCH_FAILED|ILLEGAL_INSTRUCTION)|"
-     r"an illegal .{0,30} was encountered", Status.DEVICE_FAULT),
+     r"an illegal .{0,30} was encountered|not registered with any CUDA device", Status.DEVICE_FAULT),
     # The driver or the launcher refused to start it.
     (r"out of resource|too many resources requested|too much shared|uses too much shared data|shared memory, Required|"
      r"exceeds? (?:the )?(?:maximum )?shared memory|invalid configuration|invalid device function|no kernel image|"

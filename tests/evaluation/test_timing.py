@@ -72,7 +72,7 @@ if key not in self.answers:
 return self.answers[key].clone()
 """))
     assert status is Status.CORRECT, detail
-    assert result.ratios["eager"].value < 1.3
+    assert result.ratios["eager"].low < 1.3
 
 
 def test_a_cache_keyed_on_a_few_values_gains_nothing(work):
@@ -83,7 +83,7 @@ if key not in self.answers:
 return self.answers[key].clone()
 """))
     assert status is Status.CORRECT, detail
-    assert result.ratios["eager"].value < 1.3
+    assert result.ratios["eager"].low < 1.3
 
 
 def test_skipping_the_work_after_so_many_calls_is_seen_in_an_output_of_the_session(work):
@@ -233,5 +233,7 @@ def test_a_busy_machine_makes_nobody_a_liar(work):
         for burner in burners:
             burner.kill()
             burner.join()
-    assert [(status, detail) for status, detail, _ in found if status is not Status.CORRECT] == []
+    assert [(status, detail) for status, detail, _ in found if status in NOT_BELIEVED] == []
+    # That the machine is too busy to tell may be said of one or two, and is held against nobody.
+    assert sum(status is Status.CORRECT for status, _, _ in found) >= 8, [detail for _, detail, _ in found]
     assert any("contention" in flag for _, _, result in found for flag in result.flags)

@@ -11,13 +11,14 @@ from kernelevolve.evaluation import honesty
 from kernelevolve.testing import villains
 
 ALL = villains.load("cuda")
+PROBLEMS = ("softmax_large", "matmul_large", "logsumexp_large")
 
 
 def test_there_are_enough_of_them_for_problems_that_fill_a_device():
     assert len(ALL) >= 60
     for villain in ALL:
         compile(villain.source, villain.name, "exec")
-        assert villain.problem in ("softmax_large", "matmul_large")
+        assert villain.problem in PROBLEMS
         assert villain.act
         assert "class ModelNew" in villain.source
 
@@ -30,7 +31,7 @@ def test_what_must_be_found_in_a_source_is_and_nothing_else(villain):
         assert villain.runtime_stage in ("check", "time")
 
 
-@pytest.mark.parametrize("problem", ["softmax_large", "matmul_large"])
+@pytest.mark.parametrize("problem", PROBLEMS)
 def test_the_controls_are_in_triton_and_honest(problem):
     source = villains.good_source(problem)
     assert languages.detect(source) == "triton"

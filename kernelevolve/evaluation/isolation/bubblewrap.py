@@ -23,7 +23,9 @@ from kernelevolve.workers import Connection, scrubbed
 _PROBE_S = 30
 _MACHINE_PROC = "/.proc"
 _COVERED = (Path("/tmp"), Path("/dev/shm"))  # noqa: S108 - each candidate gets its own
-_HOME = "/tmp"  # noqa: S108 - of the server; candidates have one in their folder
+# HOME is the server's; candidates have one in their folder. Without /etc/passwd a user has no name but this one, and
+# some versions of torch want one while they are imported.
+_ENVIRONMENT = {"HOME": "/tmp", "LOGNAME": "candidate"}  # noqa: S108
 
 
 class Bubblewrap(Isolation):
@@ -49,7 +51,7 @@ class Bubblewrap(Isolation):
             return {"hidden": _hidden(root), "folder": str(folder.resolve()), "kept": kept,
                     "memory_files_bytes": room.memory_files_bytes}
 
-        return Enclosure(lambda: Connection(lambda command: [*arguments(root), *command], environment={"HOME": _HOME, "LOGNAME": "candidate"}),
+        return Enclosure(lambda: Connection(lambda command: [*arguments(root), *command], environment=_ENVIRONMENT),
                          walls, limits)
 
 
