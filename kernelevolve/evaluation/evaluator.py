@@ -83,12 +83,14 @@ class Evaluator:
         begin = time.monotonic()
         self.facts = self.platform.facts()
         workers.hide()
-        self._root, self._desk = self._folder(), self._folder()
+        level = isolation.get(self.settings.isolation)
+        alone = self._scratch is not None or self.settings.keep
+        self._root, self._desk = self._folder(None if alone else level.shared_folder()), self._folder()
         try:
             self._bench = Bench(self.problem, root=self._desk, platform=self.platform, rules=self.rules, seed=self.seed,
                                 settings=self.settings, threads=self.threads, case=self.case)
             memory = self._memory_bytes()
-            self._enclosure = isolation.get(self.settings.isolation).open(isolation.Room(
+            self._enclosure = level.open(isolation.Room(
                 root=self._root, memory_bytes=memory, tasks=most_tasks(self.settings, self.threads),
                 memory_files_bytes=min(self.settings.folder_bytes, memory // 4)))
             self._bench.open()
@@ -176,11 +178,11 @@ class Evaluator:
         self._root = self._desk = None
         self.baseline = None
 
-    def _folder(self) -> Path:
+    def _folder(self, parent: Path | None = None) -> Path:
         """A private folder, which goes with this process if `close` does not remove it before."""
         if self._scratch is not None:
             self._scratch.mkdir(parents=True, exist_ok=True)
-        path = Path(tempfile.mkdtemp(prefix="kernelevolve-", dir=self._scratch))
+        path = Path(tempfile.mkdtemp(prefix="kernelevolve-", dir=parent or self._scratch))
         if not self.settings.keep:
             workers.guard(path)
         return path
@@ -334,12 +336,13 @@ class Evaluator:
         ratios = {t.name: ratio(t, mine) for t in timings if mine is not None and t is not mine}
         baseline = self.baseline
         floor = baseline.noise_floor if baseline else 0.0
+        before, after = found.get("conditions", ({}, {}))
         return Result(
             proposal=proposal, status=verdict.status, detail=verdict.detail, rules=rules or self.rules,
             errors=tuple(from_dict(LeafError, e) for e in found.get("errors", ())), timings=timings, ratios=ratios,
             library_ops=found.get("library_ops", {}), findings=tuple(found.get("notes", ())),
             noise_floor=floor, stopped=found.get("stopped", ""), audit=found.get("audit", {}),
-            flags=flags(*found["conditions"], timings, floor) if timings else (), bound_ms=baseline.bound_ms if baseline else 0.0,
+            flags=flags(before, after, timings, floor), bound_ms=baseline.bound_ms if baseline else 0.0,
             stage_s=dict(seconds or {}), platform=self.platform.name, isolation=self.settings.isolation,
             environment=baseline.environment["id"] if baseline else "",
         )

@@ -212,12 +212,11 @@ class Stand:
 
 def _answer(session: Session | None) -> dict[str, Any]:
     """What was measured, in plain values."""
-    if session is None or not session.taken:
+    if session is None or not session.taken or not all(side.ns for side in session.sides):
         return {"timings": [], "clocks_disagree": {}, "stopped": "", "rounds": 0}
-    sides = [side for side in session.sides if side.ns]
     return {
-        "timings": [side.timing(session.plan.repeats) for side in sides],
-        "clocks_disagree": {side.link.name: side.clocks_disagree for side in sides if side.clocks_disagree},
+        "timings": [side.timing(session.plan.repeats) for side in session.sides],
+        "clocks_disagree": {side.link.name: side.clocks_disagree for side in session.sides if side.clocks_disagree},
         "stopped": session.stopped,
         "rounds": session.taken,
     }

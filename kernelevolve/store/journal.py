@@ -27,6 +27,7 @@ from kernelevolve.testing import crash
 VERSION = 1
 DURABLE = frozenset({"study", "node", "confirm", "act", "end"})
 """Kinds that are on the disk (fsync) when `append` returns; the others follow within the next of these."""
+_START = b'{"v":'
 _MARK = b'"crc":"'
 _ZEROS = b"00000000"
 
@@ -237,9 +238,10 @@ def read(path: Path, *, offset: int = 0, next_seq: int = 0, line: int = 0) -> Re
             found.lines += 1
             record = decode(raw[:-1], path.stem)
             if isinstance(record, str):
-                found.damage.append(Damage(path.name, found.lines, record))
-                found.next_seq += 1  # the number that the damaged line had
-                found.lost += 1
+                held = max(1, raw.count(_START))  # two, when the newline between them is damaged
+                found.damage.append(Damage(path.name, found.lines, record, lost=held))
+                found.next_seq += held
+                found.lost += held
                 continue
             found.lost += record.seq - found.next_seq
             if record.seq > found.next_seq:

@@ -20,7 +20,7 @@ import json
 import os
 import signal
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -43,6 +43,11 @@ class Walls:
     """Read-only paths below /tmp or /dev/shm, which get covered."""
     memory_files_bytes: int = 2**30
     """Size of /tmp and of /dev/shm, each; both are memory."""
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> Walls:
+        """From what was sent as JSON."""
+        return cls(tuple(fields["hidden"]), fields["folder"], tuple(fields["kept"]), fields["memory_files_bytes"])
 
 
 class WallsError(Exception):

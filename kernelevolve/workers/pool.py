@@ -146,5 +146,7 @@ def _serve_call(channel: Channel) -> None:
 
 
 def scratch(prefix: str) -> Path:
-    """A private temporary folder; the caller removes it."""
-    return Path(tempfile.mkdtemp(prefix=f"kernelevolve-{prefix}-"))
+    """A private temporary folder; the caller removes it, and the fork server does when this process is killed."""
+    path = Path(tempfile.mkdtemp(prefix=f"kernelevolve-{prefix}-"))
+    guard(path)
+    return path

@@ -65,7 +65,6 @@ class Server:
         self.exits: dict[int, int] = {}
         self.guarded: set[str] = set()
         self.stopping = False
-        self.own_bytes = 0
 
     def serve(self) -> None:
         """Answer requests until the client closes its end or dies; then end and remove everything that is left."""
@@ -123,13 +122,10 @@ class Server:
             self.channel.sock.detach()  # its number will be another file's
             _be_worker(request, fds)
 
-        entry = tree.read(os.getpid())
-        self.own_bytes = entry.resident_bytes if entry else 0
         walls = request.get("walls")
         try:
             if walls is not None:
-                pid, report = namespaces.open_worker(
-                    namespaces.Walls(**{k: tuple(v) if isinstance(v, list) else v for k, v in walls.items()}), work)
+                pid, report = namespaces.open_worker(namespaces.Walls.of(walls), work)
                 self.live[pid] = Child(pid, report)
             else:
                 pid = os.fork()
@@ -158,12 +154,12 @@ class Server:
         return tree.descendants(pid, *orphans)
 
     def _usage(self, pid: int) -> list[int] | None:
-        """Processes, threads and bytes of memory of a worker, not counting what it shares with this server."""
+        """Processes, threads and bytes of memory of a worker."""
         child, now = self.live.get(pid), time.monotonic()
         if child is None or now < child.next_look:
             return child.usage if child else None
         found = tree.Usage.of(self._others(child) if child.walled else self._members(pid))
-        child.usage = [found.processes, found.threads, max(0, found.resident_bytes - self.own_bytes)]
+        child.usage = [found.processes, found.threads, found.resident_bytes]
         end = time.monotonic()
         child.next_look = end + max(_LOOK_S, _LOOK_SHARE * (end - now))
         return child.usage

@@ -5,6 +5,7 @@ import os
 import shutil
 import socket
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -229,9 +230,23 @@ def test_its_process_is_found_from_outside(box):
 
 
 def test_a_sandbox_that_died_is_replaced(box):
-    box.enclosure._server.process.kill()
-    box.enclosure._server.process.wait()
+    server = box.enclosure.server.get()
+    server.process.kill()
+    server.process.wait()
     assert box.told("tell = 1") == 1
+
+
+def test_rooms_without_a_place_of_their_own_share_a_sandbox_and_do_not_see_each_other():
+    level = isolation.get("bubblewrap")
+    with Enclosed(Path(tempfile.mkdtemp(dir=level.shared_folder())), "bubblewrap") as a:
+        with Enclosed(Path(tempfile.mkdtemp(dir=level.shared_folder())), "bubblewrap") as b:
+            assert a.enclosure.server is b.enclosure.server
+            seen = b.told(f"""
+import os
+tell = [os.listdir({str(level.shared_folder())!r}), os.path.exists({str(a.root)!r})]
+""")
+        assert seen == [[b.root.name], False]
+        assert a.told("tell = 1") == 1
 
 
 def test_namespaces_that_cannot_be_made_are_an_error_that_says_why(box):

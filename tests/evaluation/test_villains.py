@@ -32,7 +32,7 @@ class Bench:
 
 
 def cases():
-    """Every villain that is shipped for a CPU, and the example of the documentation; by evaluator, so that few start."""
+    """Every villain shipped for a CPU, and the documentation's example; in an order that starts few evaluators."""
     benches, found = {}, []
     for villain in [*villains.load("cpu"), *villains.load(folder=EXAMPLES)]:
         folder = EXAMPLES if (EXAMPLES / f"{villain.name}.py").exists() else None

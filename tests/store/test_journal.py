@@ -99,6 +99,16 @@ def test_a_lost_newline_is_counted_as_two_records(tmp_path) -> None:
     assert sum(d.lost for d in reading.damage) == 2
 
 
+def test_a_newline_lost_between_the_last_two_is_counted_as_two_records(tmp_path) -> None:
+    path = write(tmp_path, 5)
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[3] = lines[3].replace(b"\n", b"\x0b")
+    path.write_bytes(b"".join(lines))
+    reading = journal.read(path)
+    assert numbers(reading) == [0, 1, 2]
+    assert reading.lost == sum(d.lost for d in reading.damage) == 2
+
+
 def test_a_removed_line_is_counted(tmp_path) -> None:
     path = write(tmp_path, 5)
     lines = path.read_bytes().splitlines(keepends=True)

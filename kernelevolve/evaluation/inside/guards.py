@@ -13,8 +13,8 @@ from kernelevolve.platforms.device import GUARD, Memory
 
 _BAND = 4096
 """Bytes looked at before and behind an output."""
-_SLACK = 192
-"""What an allocator needs beside a block that it gives out again, for its own notes and for alignment."""
+_SLACK = {"cpu": 192}
+"""What a device's allocator needs beside a block that it gives out again, for its own notes and for alignment."""
 _GAP = 1024
 """Neighbours are at most this far apart."""
 _LARGE = 4 * 2**20
@@ -45,7 +45,7 @@ class Guards:
     def _hole(self, number: int, size: int, device: str) -> torch.Tensor:
         if size < _BAND:  # lists of small free blocks answer in an order of their own
             return _block(size, device).fill_(0xFF)
-        own = size + _SLACK
+        own = size + _SLACK.get(device, 0)
         found: list[torch.Tensor] = []
         if own > _LARGE:
             for _ in range(3):

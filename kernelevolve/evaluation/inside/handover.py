@@ -39,7 +39,7 @@ def hand_over(output: Any, memory: Memory, inputs: Sequence[Range],
         entry |= {"dtype": dtype_name(plain.dtype), "shape": list(plain.shape), "start": -1}
         entry["overlaps"] = overlaps(plain, inputs)
         entry["kept"] = overlaps(plain, kept)
-        if place + size <= memory.size:
+        if place + size <= memory.size and plain.device.type == memory.bytes.device.type:
             if size:
                 target = {"dtype": entry["dtype"], "shape": entry["shape"], "start": place, "bytes": size,
                           "offset": 0, "stride": list(torch.empty(plain.shape, device="meta").stride())}

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from kernelevolve.evaluation.inside.library_log import compiled_frames
+from kernelevolve.workers.harden import adopt_orphans
 
 # Captured before a candidate is imported, which may replace them.
 _clock, _sleep, _listdir, _getcwd = time.perf_counter_ns, time.sleep, os.listdir, os.getcwd
@@ -96,6 +97,7 @@ class Watch:
 
     def __init__(self, *own: Any) -> None:
         """Take the snapshot; `own` are classes and modules of ours that must stay what they are too."""
+        adopt_orphans()  # a daemon whose parent is gone comes back here, where it is counted
         self._owners = [*_MODULES, *_CLASSES, *own]
         self._functions = [_callables(owner) for owner in self._owners]
         self._flags = _read_flags()
@@ -215,22 +217,30 @@ def _torch_own(value: Any) -> bool:
     return code is not None and code.co_filename.startswith(_TORCH)
 
 
-def _threads() -> list[str]:
+def _threads(process: str = "self") -> list[str]:
     try:
-        return _listdir("/proc/self/task")
+        return _listdir(f"/proc/{process}/task")
     except OSError:
         return []
 
 
 def _children() -> list[str]:
-    """Live children of any thread of this process, "pid name"; without those that only wait to be reaped."""
-    found = []
-    for thread in _threads():
-        for pid in _content(f"/proc/self/task/{thread}/children").split():
-            status = _content(f"/proc/{pid}/stat")
-            name, _, rest = status.partition("(")[2].rpartition(")")
-            if rest.split()[:1] not in ([], ["Z"], ["X"]) and "compile_worker" not in _content(f"/proc/{pid}/cmdline"):
+    """Live descendants of this process, "pid name"; without those that only wait to be reaped.
+
+    No more than show that there are too many.
+    """
+    found: list[str] = []
+    queue = ["self"]
+    while queue and len(found) <= MAX_PROCESSES:
+        process = queue.pop()
+        for thread in _threads(process):
+            for pid in _content(f"/proc/{process}/task/{thread}/children").split():
+                status = _content(f"/proc/{pid}/stat")
+                name, _, rest = status.partition("(")[2].rpartition(")")
+                if rest.split()[:1] in ([], ["Z"], ["X"]) or "compile_worker" in _content(f"/proc/{pid}/cmdline"):
+                    continue
                 found.append(f"{pid} {name}")
+                queue.append(pid)
     return found
 
 

@@ -1,11 +1,14 @@
-"""One bubblewrap sandbox per evaluator with a fork server inside; each candidate in namespaces of its own within it.
+"""A bubblewrap sandbox with a fork server inside; each candidate in namespaces of its own within it.
 
-A fresh sandbox per candidate would cost 2 s of importing torch each. What the sandbox shows is in `exposed.py`, what a
-candidate sees of that in `workers/namespaces.py`.
+A fresh sandbox per candidate would cost 2 s of importing torch each. Evaluators of one process share a sandbox unless
+they want their folders in a place of their own. What the sandbox shows is in `exposed.py`, what a candidate sees of
+that in `workers/namespaces.py`.
 """
 
 from __future__ import annotations
 
+import atexit
+import dataclasses
 import functools
 import os
 import platform
@@ -13,11 +16,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 from typing import Any
 
+from kernelevolve import workers
 from kernelevolve.evaluation.isolation import exposed
-from kernelevolve.evaluation.isolation.base import Enclosure, Isolation, Room
+from kernelevolve.evaluation.isolation.base import Enclosure, Isolation, Room, Standing
 from kernelevolve.workers import Connection, scrubbed
 
 _PROBE_S = 30
@@ -38,8 +43,12 @@ class Bubblewrap(Isolation):
         return _probe()
 
     def open(self, room: Room) -> Enclosure:
-        """Start the sandbox and the server in it."""
-        root = room.root.resolve()
+        """Start the sandbox and the server in it, unless the room is in the shared folder, whose sandbox runs."""
+        root, shared = room.root.resolve(), _shared
+        if shared is not None and shared.owner == os.getpid() and root.parent == shared.folder:
+            root, server = shared.folder, shared.server
+        else:
+            shared, server = None, _standing(root)
         kept = tuple(str(p) for p in exposed.readable() if any(p.is_relative_to(c) for c in _COVERED))
         limits = {}
         # From 5.14 on the kernel counts the processes of a user namespace apart; before, all of the user's. Root is
@@ -51,8 +60,41 @@ class Bubblewrap(Isolation):
             return {"hidden": _hidden(root), "folder": str(folder.resolve()), "kept": kept,
                     "memory_files_bytes": room.memory_files_bytes}
 
-        return Enclosure(lambda: Connection(lambda command: [*arguments(root), *command], environment=_ENVIRONMENT),
-                         walls, limits)
+        return Enclosure(server, walls, limits, shared=shared is not None)
+
+    def shared_folder(self) -> Path:
+        """A private temporary folder whose sandbox lives as long as this process."""
+        global _shared
+        with _shared_lock:
+            if _shared is None or _shared.owner != os.getpid():
+                folder = Path(tempfile.mkdtemp(prefix="kernelevolve-")).resolve()
+                workers.guard(folder)
+                _shared = _Shared(os.getpid(), folder, _standing(folder))
+            return _shared.folder
+
+
+@dataclasses.dataclass(frozen=True)
+class _Shared:
+    owner: int
+    folder: Path
+    server: Standing
+
+
+_shared: _Shared | None = None
+_shared_lock = threading.Lock()
+
+
+@atexit.register
+def _close_shared() -> None:
+    global _shared
+    if _shared is not None and _shared.owner == os.getpid():
+        _shared.server.close()
+        workers.remove(_shared.folder)
+    _shared = None
+
+
+def _standing(root: Path) -> Standing:
+    return Standing(lambda: Connection(lambda command: [*arguments(root), *command], environment=_ENVIRONMENT))
 
 
 def arguments(root: Path) -> list[str]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from kernelevolve import workers
 from kernelevolve.errors import WorkerError
 from kernelevolve.evaluation.isolation import exposed
-from kernelevolve.evaluation.isolation.base import Enclosure, Isolation, Room
+from kernelevolve.evaluation.isolation.base import Enclosure, Isolation, Room, Standing
 from kernelevolve.workers import Connection, scrubbed
 
 ENGINES = ("podman", "docker")
@@ -43,7 +43,7 @@ class Container(Isolation):
         if engine is None:
             raise WorkerError(f"no container engine: {reason}")
         _make_image(engine)
-        return Enclosure(lambda: _connect(engine, room))
+        return Enclosure(Standing(lambda: _connect(engine, room)))
 
 
 def arguments(engine: str, room: Room, meeting: Path, variables: list[str]) -> list[str]:

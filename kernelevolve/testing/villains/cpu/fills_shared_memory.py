@@ -1,4 +1,5 @@
-# expect: disk_limit at check
+# expect: dishonest at source
+# runtime: disk_limit at check
 # level: bubblewrap
 # settings: folder_bytes=16777216
 """Fills the shared memory file system, up to half a gigabyte."""

@@ -1,5 +1,6 @@
 # expect: dishonest at source
 # runtime: resource_limit at check
+# settings: call_timeout_s=10
 """A fork bomb that doubles itself; it stops at 128 processes, so that it cannot hurt."""
 import os
 import signal

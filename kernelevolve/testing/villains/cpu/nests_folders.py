@@ -1,5 +1,5 @@
 # expect: wrong_value at check
-"""Leaves folders in folders, three thousand deep, which whoever cleans up must survive."""
+"""Leaves folders in folders, fifteen hundred deep, which whoever cleans up must survive."""
 import os
 
 import torch
@@ -11,7 +11,9 @@ class ModelNew(torch.nn.Module):
         self.weight = torch.nn.Parameter(torch.ones(columns))
 
     def forward(self, x):
-        for _ in range(3000):
+        start = os.getcwd()
+        for _ in range(1500):
             os.mkdir("d")
             os.chdir("d")
+        os.chdir(start)
         return torch.zeros_like(x)

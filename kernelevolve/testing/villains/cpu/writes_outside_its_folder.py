@@ -1,4 +1,5 @@
-# expect: runtime_error at check
+# expect: dishonest at source
+# runtime: runtime_error at check
 # level: bubblewrap
 """Writes to the system's folders (and takes it back if it could)."""
 from pathlib import Path
