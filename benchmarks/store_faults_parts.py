@@ -132,7 +132,8 @@ def workers(folder: Path, problem: str = "cpu/map_id", stride: int = 4, most: in
         good = good and done.returncode == -signal.SIGKILL and more.returncode == 0
         wrong, told = wrong + (not good), told + len(acknowledged)
         print(f"worker step {number}: {'right' if good else 'WRONG'}, exit codes {done.returncode} and "
-              f"{more.returncode}, {len(acknowledged)} acknowledged, {len(nodes)} stored" + ("" if good else f"\n{more.stderr[-500:]}"),
+              f"{more.returncode}, {len(acknowledged)} acknowledged, {len(nodes)} stored"
+              + ("" if good else f"\n{more.stderr[-500:]}"),
               flush=True)
     return [row("Worker steps of a real search at which a kill lost something or could not be gone on from", wrong, "0",
                 count, wrong == 0 < count, f"{problem}; {told} nodes acknowledged before the kills"),

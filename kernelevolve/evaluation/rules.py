@@ -33,7 +33,7 @@ sqrt(n / 3) (the model of Higham and Mary 2019). Measured: 0.145 to 0.158, and 0
 """
 
 MAX_ULPS = 24.0
-"""Where the growth ends: 1.25 times a running sum of 2^14 terms; longer sums are split over threads and lanes by anyone.
+"""Where the growth ends: 1.25 times a running sum of 2^14 terms; anyone splits longer sums over threads and lanes.
 
 The other side of it: an emulated product that drops its second-order terms (bf16x3) errs by 31.6 eps on uniform
 zero-mean inputs and 37 on normal ones, whatever the length of the sum, and must be refused.

@@ -142,9 +142,9 @@ class Stand:
             passes += 1
             for side, of in ((mine, evidence), (eager, theirs), (eager, theirs), (mine, evidence)):
                 of.audits.append(self._audit(session, side, errors))
-                for _ in range(LONGS):
+                for long_ns in (*[audit.LONG_NS] * (LONGS - 1), audit.SURE_NS):
                     side.ask([], warmup_ns=WARMUP_NS, flush_bytes=session.flush_bytes)
-                    self._long(side, of, fastest_ns)
+                    self._long(side, of, fastest_ns, long_ns)
             found = audit.suspicion(evidence, theirs, copied_bytes=self.verifier.output_bytes)
         numbers |= {
             **audit.numbers(evidence), **audit.numbers(theirs, "eager_"), "audits": len(evidence.audits),
@@ -184,8 +184,8 @@ class Stand:
         if verdict is not None:
             raise _FoundError(verdict)
 
-    def _long(self, side: Side, evidence: audit.Evidence, fastest_ns: float) -> None:
-        found = audit.long_block(side, evidence.session_ns, fastest_ns, warm_ns=self._warm_ns())
+    def _long(self, side: Side, evidence: audit.Evidence, fastest_ns: float, long_ns: float = audit.LONG_NS) -> None:
+        found = audit.long_block(side, evidence.session_ns, fastest_ns, warm_ns=self._warm_ns(), long_ns=long_ns)
         if found is not None:
             evidence.longs.append(found)
 

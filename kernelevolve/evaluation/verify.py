@@ -19,6 +19,10 @@ from kernelevolve.records import LeafError, Status
 if TYPE_CHECKING:
     from kernelevolve.evaluation.judge import Judge
 
+UNSEEN = "audit, unseen inputs"
+OTHERS = 3
+"""How many outputs of an audit's span are verified besides the last, where a span has several calls."""
+_RNG = secrets.SystemRandom()
 Found = tuple[Verdict | None, list[LeafError]]
 
 
@@ -49,40 +53,43 @@ class Verifier:
         """One span on inputs that did not exist a moment ago, every output kept, the last copied out at once.
 
         The inputs are written after everything else is done, so that nobody can have computed ahead. Which further
-        output is verified is chosen when all of them lie there. The caller has warmed up; so many calls before it, on
+        outputs are verified is chosen when all of them lie there. The caller has warmed up; so many calls before it, on
         other content, `wake` its threads, which have gone to sleep meanwhile.
         """
         span = side.spans(1, repeats)[0]
+        wake = wake if side.met > 1 else 0
         seed = secrets.randbelow(2**30)
         given = {slot: self._unseen(slot) for slot in dict.fromkeys(span)}
-        wake = wake if side.met > 1 else 0
+        verify = verify and (len(given) == repeats or not self.judge.first.mutates)
+        # Random numbers are seeded before the span, so that only its first call can be made again.
         last = 0 if self.random else repeats - 1
-        once = len(given) == repeats or not self.judge.first.mutates
-        trial = None
-        if verify and once:
-            trial = self._trial(seed + (1 if wake else 0), *given[span[last]], "audit, unseen inputs")
-        memory = self._lend(trial or self.judge.first)
+        trials = {last: self._trial(seed + bool(wake), *given[span[last]], UNSEEN)} if verify else {}
+        memory = self._lend(trials.get(last, self.judge.first))
         for slot, (_, leaves) in given.items():
             side.pool.put(slot, leaves)
         try:
             block = side.ask([[0] * wake, span] if wake else [span], keep=True, memory=memory, seed=seed)
         finally:
             memory.close()
-        if trial is None:
+        if not verify:
             return block, (None, [])
-        found: Found = (None, [])
-        if last == repeats - 1:
-            found = self._examine(block.last or {}, memory, trial)
-        other = secrets.randbelow(repeats) if not self.random else 0
-        if found[0] is None and (other != last or last != repeats - 1):
-            trial = self._trial(trial.seed, *given[span[other]], "audit, unseen inputs") if other != last else trial
-            found = self._fetch(side, trial, other - repeats, span[other])
-        if found[0] is None:
-            for slot, (_, leaves) in given.items():
-                changed = self._changed(side, slot, leaves)
-                if changed:
-                    return block, (Verdict(Status.MUTATED_INPUT, f"in a timed call: {changed}"), [])
-        return block, found
+        if not self.random:
+            for other in _RNG.sample(range(repeats), min(repeats, OTHERS)):
+                trials.setdefault(other, self._trial(seed + bool(wake), *given[span[other]], UNSEEN))
+        errors: list[LeafError] = []
+        for index, trial in trials.items():
+            if index == repeats - 1:
+                verdict, found = self._examine(block.last or {}, memory, trial)
+            else:
+                verdict, found = self._fetch(side, trial, index - repeats, span[index])
+            errors += found
+            if verdict is not None:
+                return block, (verdict, errors)
+        for slot, (_, leaves) in given.items():
+            changed = self._changed(side, slot, leaves)
+            if changed:
+                return block, (Verdict(Status.MUTATED_INPUT, f"in a timed call: {changed}"), errors)
+        return block, (None, errors)
 
     def _unseen(self, slot: int) -> tuple[Any, list[torch.Tensor]]:
         """A new draw that fits the slot; new content of the slot's own where draws differ in their shapes."""

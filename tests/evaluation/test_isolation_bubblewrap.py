@@ -68,8 +68,8 @@ tell = [os.path.exists("/etc/passwd"), os.listdir("/etc"), os.path.exists(home) 
 """)
     assert seen[0] is False
     assert set(seen[1]) <= {"alternatives", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime"}
-    # A home that holds Python itself shows the way there, and nothing else.
-    python = [p for p in (sys.prefix, sys.base_prefix, *sys.path) if Path(p).is_relative_to(home)]
+    # A home that holds Python itself, or the candidates' folder, shows the way there, and nothing else.
+    python = [p for p in (sys.prefix, sys.base_prefix, *sys.path, box.root) if Path(p).is_relative_to(home)]
     assert set(seen[2] or []) <= {Path(p).relative_to(home).parts[0] for p in python if Path(p) != home}
 
 

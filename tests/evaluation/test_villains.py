@@ -37,9 +37,9 @@ def cases():
     for villain in [*villains.load("cpu"), *villains.load(folder=EXAMPLES)]:
         folder = EXAMPLES if (EXAMPLES / f"{villain.name}.py").exists() else None
         bench = Bench(villain.problem, villain.level, tuple(sorted({**LIMITS, **villain.settings}.items())), folder)
-        # pytest keeps a fixture while its parameter is the same object.
-        found.append(pytest.param(benches.setdefault(bench, bench), villain, id=villain.name))
-    return sorted(found, key=lambda case: list(benches).index(case.values[0]))
+        benches.setdefault(bench, len(benches))
+        found.append(pytest.param(bench, villain, id=villain.name))
+    return sorted(found, key=lambda case: benches[case.values[0]])
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,9 @@ def evaluator(request, tmp_path_factory):
     problem = Problem(id="villains/problem", source=villains.problem_source(bench.problem, bench.folder), code_hash="0")
     settings = dataclasses.replace(QUICK, isolation=bench.level, **dict(bench.limits))
     good = villains.good_source(bench.problem, bench.folder)
-    CANARY.write_text("alive")
+    walled = bench.level != "process"  # what goes for the canary is run behind a wall only
+    if walled:
+        CANARY.write_text("alive")
     os.environ["KERNELEVOLVE_CANARY_KEY"] = "secret"
     try:
         with Evaluator(problem, settings=settings, scratch=tmp_path_factory.mktemp("scratch")) as e:
@@ -60,10 +62,11 @@ def evaluator(request, tmp_path_factory):
             yield e
             after = evaluate(e, good)
             assert after.correct, after.detail
-        assert CANARY.read_text() == "alive"
+        assert not walled or CANARY.read_text() == "alive"
     finally:
         del os.environ["KERNELEVOLVE_CANARY_KEY"]
-        CANARY.unlink(missing_ok=True)
+        if walled:
+            CANARY.unlink(missing_ok=True)
 
 
 def evaluate(evaluator, source):
@@ -91,7 +94,7 @@ def verdict_on(evaluator, villain, expect, stage):
     return [name for name, _, _ in stages]
 
 
-@pytest.mark.parametrize(("evaluator", "villain"), cases(), indirect=["evaluator"])
+@pytest.mark.parametrize(("evaluator", "villain"), cases(), indirect=["evaluator"], scope="module")
 def test_each_villain_gets_its_own_status_and_the_next_candidate_is_unharmed(evaluator, villain, request):
     stages = verdict_on(evaluator, villain, villain.expect, villain.stage)
     if villain.stage == "source":

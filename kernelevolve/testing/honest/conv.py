@@ -66,7 +66,8 @@ def by_taps(x: Tensor, w: Tensor, product: Product = torch.matmul) -> Tensor:
     total = torch.zeros(x.shape[0], w.shape[0], rows * columns, dtype=x.dtype, device=x.device)
     for i in range(high):
         for j in range(across):
-            total = total + product(filters[:, :, i, j].expand(x.shape[0], -1, -1), wide[:, :, i: i + rows, j: j + columns].flatten(2))
+            window = wide[:, :, i: i + rows, j: j + columns].flatten(2)
+            total = total + product(filters[:, :, i, j].expand(x.shape[0], -1, -1), window)
     total = total.unflatten(-1, (rows, columns))
     return total if x.ndim == 4 else total.squeeze(2)
 

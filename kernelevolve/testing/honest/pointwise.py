@@ -49,7 +49,8 @@ _FORMS: dict[str, tuple[str, dict[str, tuple[Function, str, tuple[str, ...]]]]] 
         "expm1": (lambda x: torch.where(x >= 0, 1, -1) * -(e := torch.expm1(-2 * x.abs())) / (e + 2), "by expm1", ALL),
     }),
     "softplus": ("F.softplus(x)", {
-        "log1p": (lambda x: x.clamp_min(0) + torch.log1p(torch.exp(-x.abs())), "max + log1p(exp(-|x|))", ("float32", "float16", "bfloat16")),
+        "log1p": (lambda x: x.clamp_min(0) + torch.log1p(torch.exp(-x.abs())), "max + log1p(exp(-|x|))",
+                  ("float32", "float16", "bfloat16")),
         "threshold": (lambda x: torch.where(x > 20, x, torch.log1p(torch.exp(x.clamp_max(20)))), "as in PyTorch", ALL),
     }),
     "mish": ("F.mish(x)", {

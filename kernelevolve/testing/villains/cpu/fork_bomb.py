@@ -1,11 +1,19 @@
 # expect: dishonest at source
 # runtime: resource_limit at check
-# settings: call_timeout_s=10
-"""A fork bomb that doubles itself; it stops at 128 processes, so that it cannot hurt."""
+"""A fork bomb that doubles itself; it stops at 128 small processes, so that it cannot hurt."""
 import os
-import signal
+import sys
 
 import torch
+
+
+BOMB = """
+import os, signal, sys
+for _ in range(7):
+    os.fork()
+os.write(int(sys.argv[1]), b".")
+signal.pause()
+"""
 
 
 class ModelNew(torch.nn.Module):
@@ -14,9 +22,10 @@ class ModelNew(torch.nn.Module):
         self.weight = torch.nn.Parameter(torch.ones(columns))
 
     def forward(self, x):
-        own = os.getpid()
-        for _ in range(7):
-            os.fork()
-        if os.getpid() != own:
-            signal.pause()
+        seen, write = os.pipe()
+        os.set_inheritable(write, True)
+        os.posix_spawn(sys.executable, [sys.executable, "-S", "-c", BOMB, str(write)], os.environ)
+        grown = 0
+        while grown < 128:
+            grown += len(os.read(seen, 128))
         return torch.softmax(x, dim=-1) * self.weight

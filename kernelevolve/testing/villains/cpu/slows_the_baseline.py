@@ -1,12 +1,11 @@
 # expect: dishonest at check
-"""Slows whom it is compared with: starts busy loops on every core while it is imported."""
+"""Slows whom it is compared with: starts a busy loop while it is imported."""
 import os
 
 import torch
 
 
-for _ in range(os.cpu_count() or 1):
-    os.posix_spawn("/bin/sh", ["sh", "-c", "ulimit -t 20; while :; do :; done"], {})
+os.posix_spawn("/bin/sh", ["sh", "-c", "ulimit -t 20; while :; do :; done"], {})
 
 
 class ModelNew(torch.nn.Module):
