@@ -28,9 +28,9 @@ def readable() -> list[Path]:
     wanted += [Path(spec.origin).parents[1] for spec in specs if spec is not None and spec.origin is not None]
     wanted += [Path(p) for p in sys.path if Path(p).name in ("site-packages", "dist-packages")]
     wanted += [Path(os.environ[name]) for name in _TOOLKITS if os.environ.get(name)]
-    wanted += [Path(os.environ[name]).parent for name in ("CC", "CXX") if os.environ.get(name, "").startswith("/")]
     # A compiler outside of /usr has its other parts beside its bin.
-    tools = (shutil.which(name) for name in ("cc", "gcc", "g++", "clang", "clang++", "nvcc", "hipcc"))
+    named = [os.environ[name] for name in ("CC", "CXX", "CUDAHOSTCXX") if os.environ.get(name)]
+    tools = (shutil.which(name) for name in (*named, "cc", "gcc", "g++", "clang", "clang++", "nvcc", "hipcc"))
     homes = [Path(tool).resolve().parents[1] for tool in tools if tool is not None]
     wanted += [path for path in homes if not Path.home().is_relative_to(path)]
     # What a link points to is needed under that name too: a virtual environment's python is a link.
