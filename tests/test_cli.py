@@ -174,7 +174,7 @@ def test_show_judges_again_under_one_rule_set(judged):
     (("show", "good", "99", "--rules", "all"), "nodes 1 to 20"),
     (("doctor", "--quick"), "belong to --self-test"),
     (("doctor", "--self-test", "--villains", "absent"), "folder of villains"),
-    (("doctor", "--self-test", "--isolation", "moat"), "known: process"),
+    (("doctor", "--self-test", "--isolation", "moat"), "known: auto, bubblewrap, container, process"),
     (("doctor", "--self-test", "--part", "luck"), "known: kill, left over"),
     (("show", "good", "99"), "nodes 1 to 20"),
     (("best", "failed"), "no correct kernel yet"),

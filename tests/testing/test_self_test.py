@@ -131,8 +131,8 @@ def test_a_level_that_is_not_here_stops_it_and_no_weaker_one_is_taken(monkeypatc
         def available(self):
             return False, "no water"
 
-        def wrap(self, arguments):
-            return arguments
+        def open(self, room):
+            raise AssertionError("never reached")
 
     monkeypatch.setitem(isolation.LEVELS, "container", Moat())
     with pytest.raises(SettingError, match="no water"):
