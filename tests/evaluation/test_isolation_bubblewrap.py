@@ -274,3 +274,14 @@ class ModelNew(torch.nn.Module):
         seen = evaluator.evaluate(Proposal(source=look, language="", operator="hand"))
         assert f"saw [] and {[evaluator._root.name]}" in seen.detail
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_shared_folder_that_went_with_a_shutdown_is_made_anew():
+    level = isolation.get("bubblewrap")
+    before = level.shared_folder()
+    workers.shutdown()
+    deadline = time.monotonic() + 10
+    while before.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    with Enclosed(Path(tempfile.mkdtemp(dir=level.shared_folder())), "bubblewrap") as a:
+        assert a.told("tell = 1") == 1

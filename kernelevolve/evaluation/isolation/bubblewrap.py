@@ -66,6 +66,9 @@ class Bubblewrap(Isolation):
         """A private temporary folder whose sandbox lives as long as this process."""
         global _shared
         with _shared_lock:
+            if _shared is not None and _shared.owner == os.getpid() and not _shared.folder.exists():
+                _shared.server.close()  # `workers.shutdown` removed the folder, as it does when this process ends
+                _shared = None
             if _shared is None or _shared.owner != os.getpid():
                 folder = Path(tempfile.mkdtemp(prefix="kernelevolve-")).resolve()
                 workers.guard(folder)
