@@ -16,7 +16,7 @@ import torch
 
 from kernelevolve.evaluation.inside.tensors import layout
 from kernelevolve.evaluation.link import Link
-from kernelevolve.evaluation.trials import Factory, _storages
+from kernelevolve.evaluation.trials import Factory, by_storage
 from kernelevolve.evaluation.weights import changeable as may_change
 from kernelevolve.platforms.device import Device, Memory, raw
 
@@ -180,7 +180,7 @@ def _draw(args: Any, leaves: list[torch.Tensor]) -> _Draw:
     specs, size = layout(leaves)
     starts = {id(leaf): spec["start"] for leaf, spec in zip(leaves, specs, strict=True)}
     found = {}
-    for storage in _storages(leaves):
+    for storage in by_storage(leaves):
         if all(map(may_change, storage)) and len({leaf.dtype for leaf in storage}) == 1 and _mixes(storage[0]):
             flat = torch.empty(0, dtype=storage[0].dtype, device=storage[0].device)
             found[starts[id(storage[0])]] = flat.set_(  # type: ignore[call-overload]

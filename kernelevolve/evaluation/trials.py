@@ -158,7 +158,7 @@ class Factory:
         args = flatten(list(self.module.get_inputs()), leaves)
         if distribution != GIVEN:
             leaves = _clone(leaves)
-            for storage in _storages(leaves):
+            for storage in by_storage(leaves):
                 if all(map(changeable, storage)):
                     # The whole storage at once, so that strides and sharing stay as they were given.
                     leaf = storage[0]
@@ -269,7 +269,7 @@ def _clone(leaves: list[torch.Tensor]) -> list[torch.Tensor]:
     return copies
 
 
-def _storages(leaves: list[torch.Tensor]) -> list[list[torch.Tensor]]:
+def by_storage(leaves: list[torch.Tensor]) -> list[list[torch.Tensor]]:
     """Leaves grouped by the storage they share."""
     groups: dict[int, list[torch.Tensor]] = {}
     for leaf in leaves:

@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import hashlib
 import json
+import logging
 import os
 import time
 from abc import ABC, abstractmethod
@@ -13,10 +14,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kernelevolve import workers
 from kernelevolve.errors import WorkerError
 
 if TYPE_CHECKING:
     from kernelevolve.platforms.device import Device
+
+log = logging.getLogger(__name__)
 
 
 class Platform(ABC):
@@ -93,6 +97,36 @@ class Platform(ABC):
                         ) from None
                     time.sleep(0.02)
             yield time.monotonic() - start
+
+    def kept_peaks(self, identity: Sequence[Any], target: str, payload: Mapping[str, Any], *, timeout_s: float,
+                   again: bool) -> dict[str, float]:
+        """Peaks as `target`, run in a worker with `payload`, measured them here once; what is known where that fails.
+
+        Args:
+            identity: What the peaks belong to: another model, driver or compiler is measured anew.
+            target: "package.module:function".
+            payload: Its argument.
+            timeout_s: Limit on it.
+            again: Measure once more, and keep the larger of each.
+        """
+        name = hashlib.sha256(json.dumps(list(identity)).encode()).hexdigest()[:12]
+        path = cache_dir() / f"peaks-{self.name}-{name}.json"
+        known: dict[str, float] = {}
+        with contextlib.suppress(OSError, ValueError):  # not measured yet, or a torn file: measure now
+            known = json.loads(path.read_text())
+        if known and not again:
+            return known
+        with self.timing_lock(900.0):
+            try:
+                found: dict[str, float] = workers.call(target, dict(payload), timeout_s=timeout_s)
+            except WorkerError as error:
+                log.warning("the peaks of %s could not be measured: %s", self.name, error)
+                return known
+        found = {name: max(value, known.get(name, 0.0)) for name, value in found.items()}
+        part = path.with_suffix(f".{os.getpid()}.part")
+        part.write_text(json.dumps(found))
+        part.replace(path)
+        return found
 
 
 def cache_dir() -> Path:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import importlib.metadata
-import json
 import logging
 import os
 import platform as host
@@ -16,10 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernelevolve import workers
-from kernelevolve.errors import MissingDependencyError, WorkerError
+from kernelevolve.errors import MissingDependencyError
 from kernelevolve.languages.cpp import compiler, compiler_version
-from kernelevolve.platforms.base import Platform, cache_dir
+from kernelevolve.platforms.base import Platform
 
 if TYPE_CHECKING:
     from kernelevolve.platforms.device import Device
@@ -103,29 +100,12 @@ def _peaks(*, again: bool = False) -> dict[str, float]:
     if not facts["compiler"]:
         log.warning("no C++ compiler: this machine's peaks cannot be measured, so no physical bound is known")
         return {}
-    key = json.dumps([facts["model"], facts["cores"], facts["compiler_version"], facts["l3_bytes"], 1])
-    path = cache_dir() / f"peaks-cpu-{hashlib.sha256(key.encode()).hexdigest()[:12]}.json"
-    known: dict[str, float] = {}
-    with contextlib.suppress(OSError, ValueError):  # not measured yet, or a torn file: measure now
-        known = json.loads(path.read_text())
-    if known and not again:
-        return known
-    with Cpu().timing_lock(900.0):
-        try:
-            found: dict[str, float] = workers.call(
-                "kernelevolve.platforms.peaks:measure",
-                {"compiler": facts["compiler"], "threads": facts["cores"], "l1_bytes": facts["l1_bytes"],
-                 "l2_bytes": facts["l2_bytes"], "l3_bytes": facts["l3_bytes"]},
-                timeout_s=120,
-            )
-        except WorkerError as error:
-            log.warning("this machine's peaks could not be measured: %s", error)
-            return known
-    found = {name: max(value, known.get(name, 0.0)) for name, value in found.items()}
-    part = path.with_suffix(f".{os.getpid()}.part")
-    part.write_text(json.dumps(found))
-    part.replace(path)
-    return found
+    return Cpu().kept_peaks(
+        [facts["model"], facts["cores"], facts["compiler_version"], facts["l3_bytes"], 1],
+        "kernelevolve.platforms.peaks:measure",
+        {"compiler": facts["compiler"], "threads": facts["cores"], "l1_bytes": facts["l1_bytes"],
+         "l2_bytes": facts["l2_bytes"], "l3_bytes": facts["l3_bytes"]},
+        timeout_s=120, again=again)
 
 
 def host_conditions(pids: Sequence[int] = ()) -> dict[str, float]:

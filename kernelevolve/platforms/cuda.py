@@ -6,19 +6,14 @@ that has touched the device cannot use it. Facts and peaks come from workers.
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import hashlib
-import json
 import logging
-import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from kernelevolve import workers
-from kernelevolve.errors import WorkerError
 from kernelevolve.platforms import cuda_facts
-from kernelevolve.platforms.base import Platform, cache_dir
+from kernelevolve.platforms.base import Platform
 from kernelevolve.platforms.cpu import host_conditions, memory_bytes, physical_cores
 
 if TYPE_CHECKING:
@@ -89,22 +84,8 @@ def _static_facts() -> dict[str, Any]:
 
 def _peaks(*, again: bool) -> dict[str, float]:
     facts = _static_facts()
-    key = json.dumps([facts["model"], facts["uuid"], facts["driver"], facts["torch"], _VERSION])
-    path = cache_dir() / f"peaks-cuda-{hashlib.sha256(key.encode()).hexdigest()[:12]}.json"
-    known: dict[str, float] = {}
-    with contextlib.suppress(OSError, ValueError):  # not measured yet, or a torn file: measure now
-        known = json.loads(path.read_text())
-    if known and not again:
-        return known
-    payload = {"l2_bytes": facts["l2_bytes"], "device_memory_bytes": facts["device_memory_bytes"]}
-    with Cuda().timing_lock(900.0):
-        try:
-            found: dict[str, float] = workers.call("kernelevolve.platforms.cuda_peaks:measure", payload, timeout_s=300)
-        except WorkerError as error:
-            log.warning("this device's peaks could not be measured: %s", error)
-            return known
-    found = {name: max(value, known.get(name, 0.0)) for name, value in found.items()}
-    part = path.with_suffix(f".{os.getpid()}.part")
-    part.write_text(json.dumps(found))
-    part.replace(path)
-    return found
+    return Cuda().kept_peaks(
+        [facts["model"], facts["uuid"], facts["driver"], facts["torch"], _VERSION],
+        "kernelevolve.platforms.cuda_peaks:measure",
+        {"l2_bytes": facts["l2_bytes"], "device_memory_bytes": facts["device_memory_bytes"]},
+        timeout_s=300, again=again)
